@@ -21,9 +21,9 @@
 #define NOWAIT_ABI v0_uncounted
 #endif
 
-#define NOWAIT_BEGIN_NAMESPACE                                                                                         \
-    namespace nowait {                                                                                                 \
+#define NOWAIT_BEGIN_NAMESPACE \
+    namespace nowait {         \
     inline namespace NOWAIT_ABI {
-#define NOWAIT_END_NAMESPACE                                                                                           \
-    }                                                                                                                  \
+#define NOWAIT_END_NAMESPACE \
+    }                        \
     }

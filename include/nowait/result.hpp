@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <system_error>
+
 #include <tl/expected.hpp>
 
 NOWAIT_BEGIN_NAMESPACE
