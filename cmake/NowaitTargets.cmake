@@ -90,3 +90,23 @@ function(nowait_find_programs result)
     list(REMOVE_DUPLICATES programs)
     set(${result} ${programs} PARENT_SCOPE)
 endfunction()
+
+# nowait_asio: the stand-alone Asio, which the tests and benchmarks need and the library does not.
+function(nowait_find_asio)
+    if(TARGET nowait_asio)
+        return()
+    endif()
+    find_path(NOWAIT_ASIO_INCLUDE_DIR asio.hpp)
+    if(NOT NOWAIT_ASIO_INCLUDE_DIR)
+        message(FATAL_ERROR "tests and benchmarks need the stand-alone Asio (Debian: libasio-dev); without it set "
+            "NOWAIT_BUILD_TESTS=OFF and NOWAIT_BUILD_BENCH=OFF")
+    endif()
+    add_library(nowait_asio INTERFACE)
+    target_include_directories(nowait_asio SYSTEM INTERFACE ${NOWAIT_ASIO_INCLUDE_DIR})
+    target_compile_definitions(nowait_asio INTERFACE
+        ASIO_STANDALONE
+        ASIO_NO_DEPRECATED
+        # Asio 1.22 does not see that clang has C++20 coroutines with libstdc++ too.
+        $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT=1>
+        $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_STD_COROUTINE=1>)
+endfunction()
