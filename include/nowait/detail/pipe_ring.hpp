@@ -324,7 +324,7 @@ inline std::size_t pipe_ring::read_one(std::span<std::byte> to) noexcept {
     pipe_slot& oldest = at(now.tail);
     std::size_t size = oldest.length;
     if (to.size() < size) {
-        if ((oldest.flags & pipe_slot::packet) != 0)
+        if (to.empty() || (oldest.flags & pipe_slot::packet) != 0)
             return 0;
         size = to.size();
         copy_bytes(to.data(), oldest.page->data + oldest.offset, size);
