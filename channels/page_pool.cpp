@@ -6,7 +6,8 @@ NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 namespace {
 
-// Batches of page_pool::batch pages, linked through their first pages. Guarded by `lock`, which is only ever tried.
+// Batches of page_pool::batch pages, linked through their first pages. Guarded by `lock`, which is only ever
+// tried.
 struct page_depot {
     real_sync::mutex lock;
     page* first = nullptr;
@@ -39,10 +40,13 @@ struct page_depot {
 
 constinit page_depot depot;
 
-// Constant initialisation and a trivial destructor: usable at any time in a thread's life, its very end included.
+// Constant initialisation and a trivial destructor: usable at any time in a thread's life, its very end
+// included.
 constinit thread_local page_pool pool_of_this_thread;
 
-page* allocate_page() noexcept { return new (std::nothrow) page; }
+page* allocate_page() noexcept {
+    return new (std::nothrow) page;
+}
 
 void free_chain(page* p) noexcept {
     while (p != nullptr) {
@@ -54,8 +58,8 @@ void free_chain(page* p) noexcept {
 
 } // namespace
 
-// Empties the pool when its thread ends, and leaves it unable to keep anything: a ring may still be destroyed by a
-// later thread_local destructor.
+// Empties the pool when its thread ends, and leaves it unable to keep anything: a ring may still be destroyed
+// by a later thread_local destructor.
 struct page_pool::at_thread_exit {
     ~at_thread_exit() {
         page_pool& pool = pool_of_this_thread;
@@ -65,7 +69,9 @@ struct page_pool::at_thread_exit {
     }
 };
 
-page_pool& page_pool::of_this_thread() noexcept { return pool_of_this_thread; }
+page_pool& page_pool::of_this_thread() noexcept {
+    return pool_of_this_thread;
+}
 
 // True if this thread may keep pages: from its first need of the pool until it ends.
 bool page_pool::begin() noexcept {
@@ -136,7 +142,9 @@ void page_pool::trim() noexcept {
         free_chain(head);
 }
 
-void page_list::give_back() noexcept { page_pool::of_this_thread().give(*this); }
+void page_list::give_back() noexcept {
+    page_pool::of_this_thread().give(*this);
+}
 
 } // namespace detail
 NOWAIT_END_NAMESPACE

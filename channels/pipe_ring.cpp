@@ -45,10 +45,15 @@ slot_array slot_array::create(std::uint32_t count) noexcept {
     return made;
 }
 
-slot_array::~slot_array() { delete[] slots_; }
+slot_array::~slot_array() {
+    delete[] slots_;
+}
 
 pipe_ring::pipe_ring(slot_array&& slots, std::size_t limit_bytes, std::uint32_t spares_max) noexcept
-    : slots_(std::move(slots)), max_usage_(slots_.count_), spares_max_(spares_max), limit_bytes_(limit_bytes) {}
+    : slots_(std::move(slots)), max_usage_(slots_.count_), spares_max_(spares_max),
+      limit_bytes_(limit_bytes) {
+    publish({first_index, first_index});
+}
 
 pipe_ring::~pipe_ring() {
     page_list pages;
@@ -106,7 +111,8 @@ std::ptrdiff_t pipe_ring::write(gather& from, bool packet, page_list& pages) noe
         } else {
             std::size_t size = std::min<std::size_t>(from.size(), page_size);
             from.copy_to(p->data, size);
-            push(now, {p, 0, static_cast<std::uint16_t>(size), packet ? pipe_slot::packet : pipe_slot::can_merge});
+            push(now,
+                 {p, 0, static_cast<std::uint16_t>(size), packet ? pipe_slot::packet : pipe_slot::can_merge});
         }
     }
     std::size_t done = wanted - from.size();
@@ -143,7 +149,8 @@ std::ptrdiff_t pipe_ring::read(scatter& to, page_list& pages) noexcept {
         return -EAGAIN;
     if (empty())
         return writers_ == 0 ? 0 : -EAGAIN;
-    std::size_t done = advance(to.size(), pages, [&](const std::byte* from, std::size_t n) { to.copy_from(from, n); });
+    std::size_t done =
+        advance(to.size(), pages, [&](const std::byte* from, std::size_t n) { to.copy_from(from, n); });
     return static_cast<std::ptrdiff_t>(done);
 }
 
@@ -161,7 +168,8 @@ std::ptrdiff_t pipe_ring::reserve(std::size_t size, bool packet, std::span<std::
     std::size_t odd = size % page_size;
     pipe_slot* newest = odd != 0 ? mergeable(odd) : nullptr;
     if (newest != nullptr && newest->page->share()) {
-        // The newest slot may be read or spliced away meanwhile: hence a reference of our own, and the right to append.
+        // The newest slot may be read or spliced away meanwhile: hence a reference of our own, and the right
+        // to append.
         newest->flags = static_cast<std::uint16_t>(newest->flags & ~pipe_slot::can_merge);
         tail_page_ = newest->page;
         tail_offset_ = static_cast<std::uint16_t>(newest->offset + newest->length);
@@ -193,7 +201,8 @@ std::ptrdiff_t pipe_ring::reserve(std::size_t size, bool packet, std::span<std::
     return static_cast<std::ptrdiff_t>(parts);
 }
 
-// Publishes up to `size` bytes of the room behind what was the newest slot, and gives the right to append back.
+// Publishes up to `size` bytes of the room behind what was the newest slot, and gives the right to append
+// back.
 std::size_t pipe_ring::publish_tail(std::size_t size, page_list& pages) noexcept {
     if (tail_page_ == nullptr)
         return 0;
@@ -222,7 +231,8 @@ std::ptrdiff_t pipe_ring::commit(std::size_t size, page_list& pages) noexcept {
     while (page* p = reserved_.pop_front()) {
         std::size_t n = std::min<std::size_t>(left, page_size);
         if (n != 0)
-            push(now, {p, 0, static_cast<std::uint16_t>(n), reserved_packet_ ? pipe_slot::packet : pipe_slot::can_merge});
+            push(now, {p, 0, static_cast<std::uint16_t>(n),
+                       reserved_packet_ ? pipe_slot::packet : pipe_slot::can_merge});
         else
             release(*p, pages);
         left -= n;
@@ -345,11 +355,11 @@ int pipe_ring::resize(slot_array& slots) noexcept {
     index_pair now = indices();
     if (now.occupancy() > slots.count_ || ((read_gate_ | write_gate_) & exclusive) != 0)
         return -EBUSY;
-    for (std::uint32_t i = 0; i != now.occupancy(); ++i)
-        slots.slots_[i] = at(now.tail + i);
+    for (std::uint32_t i = now.tail; i != now.head;
+         ++i) // the indices stay: they are masked with the new size
+        slots.slots_[i & (slots.count_ - 1)] = at(i);
     std::swap(slots_.slots_, slots.slots_);
     std::swap(slots_.count_, slots.count_);
-    publish({now.occupancy(), 0});
     max_usage_.store(slots_.count_, std::memory_order_relaxed); // see indices()
     return 0;
 }

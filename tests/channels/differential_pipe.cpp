@@ -1,17 +1,20 @@
-// The pipe ring against the kernel's own pipe: the same random calls on both, from a printed seed. After each call the
-// same result, the same errno, the same bytes read, and on both pipes the same readiness (poll) and the same number of
-// bytes available (FIONREAD). A failure is shrunk to a short list of calls.
+// The pipe ring against the kernel's own pipe: the same random calls on both, from a printed seed. After each
+// call the same result, the same errno, the same bytes read, and on both pipes the same readiness (poll) and
+// the same number of bytes available (FIONREAD). A failure is shrunk to a short list of calls.
 //
 //   NOWAIT_DIFFERENTIAL_SEED=n   repeat a run            NOWAIT_DIFFERENTIAL_CALLS=n   default 200,000
 //
 // Where the ring differs on purpose, and why this test does not see it:
 //   - EPIPE comes without SIGPIPE: the test ignores the signal.
-//   - A tee that finds nothing while writers exist is EAGAIN. The kernel's 0 in that case needs a second thread.
+//   - A tee that finds nothing while writers exist is EAGAIN. The kernel's 0 in that case needs a second
+//     thread.
 //   - An exhausted page reference count is ENOMEM, in the kernel EFAULT: it takes 2^30 copies.
 //   - A side that reached zero stays there; a kernel pipe can be opened anew through /proc.
-//   - The per-user limit on pages and CAP_SYS_RESOURCE do not exist; the test asks the kernel which of them applies.
-//   - While a reservation or a peek is outstanding, competing calls see EAGAIN. Here each is ended at once, and then
-//     reserve + commit is a write and peek + consume a read, slot by slot; pipe_ring_in_place.cpp holds them longer.
+//   - The per-user limit on pages and CAP_SYS_RESOURCE do not exist; the test asks the kernel which of them
+//     applies.
+//   - While a reservation or a peek is outstanding, competing calls see EAGAIN. Here each is ended at once,
+//     and then reserve + commit is a write and peek + consume a read, slot by slot; pipe_ring_in_place.cpp
+//     holds them longer.
 #include "catch.hpp"
 
 #include <nowait/detail/pipe_ring.hpp>
@@ -44,7 +47,7 @@ using detail::page_pool;
 using detail::pipe_ring;
 using detail::slot_array;
 
-// -- Calls --------------------------------------------------------------------------------------------------------------
+// -- Calls --------------------------------------------------------------------------------------------------
 
 enum class kind : std::uint8_t {
     write,
@@ -72,8 +75,9 @@ struct call {
 };
 
 std::string describe(const call& c) {
-    static constexpr const char* kinds[] = {"write", "read", "splice", "tee", "resize", "open_reader",
-                                            "open_writer", "close_reader", "close_writer", "renew"};
+    static constexpr const char* kinds[] = {"write",        "read",        "splice",      "tee",
+                                            "resize",       "open_reader", "open_writer", "close_reader",
+                                            "close_writer", "renew"};
     static constexpr const char* forms[] = {"", " in parts", " in place", " fast path first"};
     std::ostringstream out;
     out << kinds[static_cast<int>(c.what)] << " pipe " << int{c.pipe};
@@ -120,7 +124,9 @@ const std::vector<std::byte>& pattern() {
     return made;
 }
 
-std::span<const std::byte> source(const call& c) { return std::span(pattern()).subspan(c.from, c.size); }
+std::span<const std::byte> source(const call& c) {
+    return std::span(pattern()).subspan(c.from, c.size);
+}
 
 // Where a call of several parts is cut. A part may be empty.
 std::array<std::size_t, 4> cuts(const call& c) {
@@ -128,7 +134,7 @@ std::array<std::size_t, 4> cuts(const call& c) {
     return {0, a / 2, a, c.size};
 }
 
-// -- The kernel's pipes -------------------------------------------------------------------------------------------------
+// -- The kernel's pipes -------------------------------------------------------------------------------------
 
 class kernel_world {
 public:
@@ -171,17 +177,33 @@ private:
         ends& p = pipes_[c.pipe];
         ends& other = pipes_[1 - c.pipe];
         switch (c.what) {
-        case kind::write: return write(c, p.writers[c.from % p.writers.size()]);
-        case kind::read: return read(c, p.readers[c.from % p.readers.size()].fd, bytes);
+        case kind::write:
+            return write(c, p.writers[c.from % p.writers.size()]);
+        case kind::read:
+            return read(c, p.readers[c.from % p.readers.size()].fd, bytes);
         case kind::splice:
-            return ::splice(p.readers[0].fd, nullptr, other.writers[0].fd, nullptr, c.size, SPLICE_F_NONBLOCK);
-        case kind::tee: return ::tee(p.readers[0].fd, other.writers[0].fd, c.size, SPLICE_F_NONBLOCK);
-        case kind::resize: return resize(c);
-        case kind::open_reader: p.readers.push_back({reopen(any(p), O_RDONLY)}); return 0;
-        case kind::open_writer: p.writers.push_back({reopen(any(p), O_WRONLY)}); return 0;
-        case kind::close_reader: close_last(p.readers); return 0;
-        case kind::close_writer: close_last(p.writers); return 0;
-        case kind::renew: close_all(c.pipe); renew(c.pipe); return 0;
+            return ::splice(p.readers[0].fd, nullptr, other.writers[0].fd, nullptr, c.size,
+                            SPLICE_F_NONBLOCK);
+        case kind::tee:
+            return ::tee(p.readers[0].fd, other.writers[0].fd, c.size, SPLICE_F_NONBLOCK);
+        case kind::resize:
+            return resize(c);
+        case kind::open_reader:
+            p.readers.push_back({reopen(any(p), O_RDONLY)});
+            return 0;
+        case kind::open_writer:
+            p.writers.push_back({reopen(any(p), O_WRONLY)});
+            return 0;
+        case kind::close_reader:
+            close_last(p.readers);
+            return 0;
+        case kind::close_writer:
+            close_last(p.writers);
+            return 0;
+        case kind::renew:
+            close_all(c.pipe);
+            renew(c.pipe);
+            return 0;
         }
         return 0;
     }
@@ -282,7 +304,7 @@ private:
     ends pipes_[2];
 };
 
-// -- Our rings ----------------------------------------------------------------------------------------------------------
+// -- Our rings ----------------------------------------------------------------------------------------------
 
 // A wrong ring, for the test of the test.
 enum class sabotage { none, tee_keeps_can_merge, shrink_counts_bytes };
@@ -324,16 +346,31 @@ private:
         pipe_ring& ring = *rings_[c.pipe];
         pipe_ring& other = *rings_[1 - c.pipe];
         switch (c.what) {
-        case kind::write: return write(ring, c);
-        case kind::read: return read(ring, c, bytes);
-        case kind::splice: return pipe_ring::splice(ring, other, c.size);
-        case kind::tee: return tee(ring, other, c.size);
-        case kind::resize: return resize(ring, c.size);
-        case kind::open_reader: ring.add_reader(); return 0;
-        case kind::open_writer: ring.add_writer(); return 0;
-        case kind::close_reader: ring.drop_reader(); return 0;
-        case kind::close_writer: ring.drop_writer(); return 0;
-        case kind::renew: renew(c.pipe, like.capacity(c.pipe)); return 0;
+        case kind::write:
+            return write(ring, c);
+        case kind::read:
+            return read(ring, c, bytes);
+        case kind::splice:
+            return pipe_ring::splice(ring, other, c.size);
+        case kind::tee:
+            return tee(ring, other, c.size);
+        case kind::resize:
+            return resize(ring, c.size);
+        case kind::open_reader:
+            ring.add_reader();
+            return 0;
+        case kind::open_writer:
+            ring.add_writer();
+            return 0;
+        case kind::close_reader:
+            ring.drop_reader();
+            return 0;
+        case kind::close_writer:
+            ring.drop_writer();
+            return 0;
+        case kind::renew:
+            renew(c.pipe, like.capacity(c.pipe));
+            return 0;
         }
         return 0;
     }
@@ -443,7 +480,7 @@ private:
     std::unique_ptr<pipe_ring> rings_[2];
 };
 
-// -- Both ---------------------------------------------------------------------------------------------------------------
+// -- Both ---------------------------------------------------------------------------------------------------
 
 class kernel_limits {
 public:
@@ -474,16 +511,25 @@ public:
         std::size_t readers = kernel_.readers(c.pipe);
         std::size_t writers = kernel_.writers(c.pipe);
         switch (c.what) {
-        case kind::write: return writers != 0;
-        case kind::read: return readers != 0;
+        case kind::write:
+            return writers != 0;
+        case kind::read:
+            return readers != 0;
         case kind::splice:
-        case kind::tee: return readers != 0 && kernel_.writers(1 - c.pipe) != 0;
-        case kind::resize: return readers + writers != 0;
-        case kind::open_reader: return readers != 0 && readers < 3;
-        case kind::open_writer: return writers != 0 && writers < 3;
-        case kind::close_reader: return readers != 0;
-        case kind::close_writer: return writers != 0;
-        case kind::renew: return true;
+        case kind::tee:
+            return readers != 0 && kernel_.writers(1 - c.pipe) != 0;
+        case kind::resize:
+            return readers + writers != 0;
+        case kind::open_reader:
+            return readers != 0 && readers < 3;
+        case kind::open_writer:
+            return writers != 0 && writers < 3;
+        case kind::close_reader:
+            return readers != 0;
+        case kind::close_writer:
+            return writers != 0;
+        case kind::renew:
+            return true;
         }
         return false;
     }
@@ -497,7 +543,8 @@ public:
                     theirs.pipes[0] == ours.pipes[0] && theirs.pipes[1] == ours.pipes[1];
         if (same && ours_.consistent())
             return {};
-        std::string text = describe(c) + "\n    kernel " + describe(theirs) + "\n    ours   " + describe(ours);
+        std::string text =
+            describe(c) + "\n    kernel " + describe(theirs) + "\n    ours   " + describe(ours);
         if (theirs.bytes != ours.bytes)
             text += "\n    the bytes differ";
         return text + (ours_.consistent() ? "" : "\n    an invariant is broken");
@@ -535,7 +582,8 @@ public:
         else if (dice < 980)
             c.what = kind::resize;
         else
-            c.what = std::array{kind::open_reader, kind::open_writer, kind::close_reader, kind::close_writer}[below(4)];
+            c.what = std::array{kind::open_reader, kind::open_writer, kind::close_reader,
+                                kind::close_writer}[below(4)];
         c.size = c.what == kind::resize ? new_capacity(limits) : size(state.capacity(c.pipe));
         c.from = below(static_cast<std::uint32_t>(pattern_size - c.size));
         return c;
@@ -552,33 +600,52 @@ private:
     std::uint32_t size(std::size_t capacity) {
         auto full = static_cast<std::uint32_t>(std::min<std::size_t>(capacity, std::size_t{1} << 20));
         switch (below(16)) {
-        case 0: return 0;
-        case 1: return 1;
-        case 2: return 4095;
-        case 3: return 4096;
-        case 4: return 4097;
-        case 5: return 8192 - 1 + below(3);
-        case 6: return below(8) == 0 ? full - 1 + below(3) : 4096 - below(64);
-        case 7: return below(20000);
+        case 0:
+            return 0;
+        case 1:
+            return 1;
+        case 2:
+            return 4095;
+        case 3:
+            return 4096;
+        case 4:
+            return 4097;
+        case 5:
+            return 8192 - 1 + below(3);
+        case 6:
+            return below(8) == 0 ? full - 1 + below(3) : 4096 - below(64);
+        case 7:
+            return below(20000);
         case 8:
-        case 9: return below(4097);
+        case 9:
+            return below(4097);
         case 10:
-        case 11: return 2048 - 1 + below(3);
-        default: return 1 + below(600);
+        case 11:
+            return 2048 - 1 + below(3);
+        default:
+            return 1 + below(600);
         }
     }
     std::uint32_t new_capacity(const kernel_limits& limits) {
         auto limit = static_cast<std::uint32_t>(limits.pipe_max_size);
         switch (below(14)) {
-        case 0: return below(2);
-        case 1: return 4095 + below(3);
-        case 2: return below(10) != 0 ? 65536 : limit - below(2);
-        case 3: return limits.privileged ? 4096 : limit + 1;
-        case 4: return (std::uint32_t{1} << 31) + 1;
-        case 5: return limits.privileged ? 8192 : std::uint32_t{1} << 31;
+        case 0:
+            return below(2);
+        case 1:
+            return 4095 + below(3);
+        case 2:
+            return below(10) != 0 ? 65536 : limit - below(2);
+        case 3:
+            return limits.privileged ? 4096 : limit + 1;
+        case 4:
+            return (std::uint32_t{1} << 31) + 1;
+        case 5:
+            return limits.privileged ? 8192 : std::uint32_t{1} << 31;
         case 6:
-        case 7: return below(131072);
-        default: return 4096 + below(32768);
+        case 7:
+            return below(131072);
+        default:
+            return 4096 + below(32768);
         }
     }
 

@@ -1,8 +1,8 @@
 // Pages, the unit in which a pipe ring holds bytes, and the pools that recycle them.
 //
-// A ring never allocates: its caller brings pages in a page_list, taken from the pool before the ring's lock, and
-// carries released ones away in the same list, given back after the lock. Declared before the lock, a page_list does the
-// second half by its destructor.
+// A ring never allocates: its caller brings pages in a page_list, taken from the pool before the ring's lock,
+// and carries released ones away in the same list, given back after the lock. Declared before the lock, a
+// page_list does the second half by its destructor.
 #pragma once
 
 #include <nowait/config.hpp>
@@ -17,11 +17,12 @@ namespace detail {
 
 inline constexpr std::uint32_t page_size = 4096;
 
-/// Bytes that slots of one or several rings refer to. The header has a cache line of its own, so that counting
-/// references does not disturb the bytes.
+/// Bytes that slots of one or several rings refer to. The header has a cache line of its own, so that
+/// counting references does not disturb the bytes.
 ///
-/// Invariants: with one reference, the holder may do anything. With more, nobody writes bytes inside anybody's visible
-/// range; bytes behind it belong to the one holder that may append (the slot with can_merge, or a reservation).
+/// Invariants: with one reference, the holder may do anything. With more, nobody writes bytes inside
+/// anybody's visible range; bytes behind it belong to the one holder that may append (the slot with
+/// can_merge, or a reservation).
 struct alignas(64) page {
     real_sync::atomic<std::uint32_t> references{1};
     page* next = nullptr;       // while on a page_list
@@ -36,8 +37,8 @@ struct alignas(64) page {
         references.fetch_sub(1, std::memory_order_relaxed);
         return false;
     }
-    /// True for the only holder. The acquire pairs with the release in drop(): what another holder did to the page
-    /// before it let go has happened before it is used again.
+    /// True for the only holder. The acquire pairs with the release in drop(): what another holder did to the
+    /// page before it let go has happened before it is used again.
     [[nodiscard]] bool exclusive() const noexcept { return references.load(std::memory_order_acquire) == 1; }
     /// Lets go. True if the caller was the last holder; then the page is its own, with one reference.
     [[nodiscard]] bool drop() noexcept {
@@ -53,8 +54,8 @@ struct alignas(64) page {
     static constexpr std::uint32_t references_max = std::uint32_t{1} << 30;
 };
 
-/// A FIFO of pages with one reference each, linked through the pages. What is left at the end goes to the pool of the
-/// thread that destroys the list.
+/// A FIFO of pages with one reference each, linked through the pages. What is left at the end goes to the
+/// pool of the thread that destroys the list.
 class page_list {
 public:
     page_list() = default;
@@ -107,11 +108,12 @@ private:
     std::uint32_t size_ = 0;
 };
 
-/// A thread's spare pages. Last in, first out, so that pages are warm; surplus travels in batches through one depot to
-/// whichever thread runs dry (a pipe from one thread to another moves pages that way), or back to the allocator.
+/// A thread's spare pages. Last in, first out, so that pages are warm; surplus travels in batches through one
+/// depot to whichever thread runs dry (a pipe from one thread to another moves pages that way), or back to
+/// the allocator.
 ///
-/// Thread safety: an object is used by its own thread only. The depot is never waited for: when it is busy, the
-/// allocator serves.
+/// Thread safety: an object is used by its own thread only. The depot is never waited for: when it is busy,
+/// the allocator serves.
 class NOWAIT_API page_pool {
 public:
     static constexpr std::uint32_t cached_max = 64; // per thread: 256 KiB
@@ -134,7 +136,8 @@ public:
     /// Gives the spare pages of this thread, and those of the depot, back to the allocator.
     void trim() noexcept;
 
-    /// Every allocation on this thread asks the gate first, pages from the cache included. Null: all are granted.
+    /// Every allocation on this thread asks the gate first, pages from the cache included. Null: all are
+    /// granted.
     void set_gate(gate g, void* context) noexcept {
         gate_ = g;
         gate_context_ = context;
