@@ -1,6 +1,8 @@
 #include <nowait/detail/priority_bitmap.hpp>
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 #include <new>
 
 NOWAIT_BEGIN_NAMESPACE
@@ -91,6 +93,22 @@ void bitmap_index::unmark(unsigned priority) noexcept {
         return;
     if ((middle_[group] &= ~bit(leaf_number)) == 0)
         top_ &= ~bit(group);
+}
+
+bool bitmap_index::sound(std::size_t) const noexcept {
+    std::uint64_t top = 0;
+    std::uint64_t middle[8] = {};
+    for (unsigned n = 0; n < priority_levels / 64; ++n) {
+        if (leaves_[n] == nullptr)
+            continue;
+        const std::uint64_t present = leaves_[n]->present;
+        middle[n / 64] |= present != 0 ? bit(n) : 0;
+        top |= present != 0 ? bit(n / 64) : 0;
+        for (unsigned b = 0; b < 64; ++b)
+            if ((present & bit(b)) != 0 && leaves_[n]->lists[b].head == no_message)
+                return false;
+    }
+    return top == top_ && std::equal(std::begin(middle), std::end(middle), std::begin(middle_));
 }
 
 } // namespace detail

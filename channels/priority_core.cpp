@@ -129,12 +129,31 @@ message_chain priority_core<Index, Order, Front>::drain() noexcept {
 }
 
 template <class Index, class Order, front_cache Front>
-void priority_core<Index, Order, Front>::join(message_chain& chain, message_bucket list) noexcept {
+void priority_core<Index, Order, Front>::join(message_chain& chain, message_bucket list) const noexcept {
     if (chain.head == no_message)
         chain.head = list.head;
     else
         slab_[chain.tail].next = list.head;
     chain.tail = list.tail;
+}
+
+template <class Index, class Order, front_cache Front>
+bool priority_core<Index, Order, Front>::sound() const noexcept {
+    if (!index_.sound(promised_) || slab_.available() < promised_ ||
+        slab_.total() - slab_.available() < size_)
+        return false;
+    if constexpr (has_front) {
+        if ((front_.head == no_message) != (size_ == 0) || (size_ == 0 && !index_.empty()))
+            return false;
+        std::size_t in_front = 0;
+        for (message_link m = front_.head; m != no_message; m = slab_[m].next)
+            in_front += slab_[m].priority == front_priority_ ? 1 : size_ + 1;
+        if (in_front > size_)
+            return false;
+    }
+    if constexpr (has_front && levels > 1)
+        return index_.empty() || index_.highest() < front_priority_;
+    return true;
 }
 
 template class priority_core<tree_index>;

@@ -337,7 +337,9 @@ void priority_tree<Nodes>::put_in_place_of(link n, link with) noexcept {
 // --- proof ---------------------------------------------------------------------------------------------------------
 
 template <class Nodes>
-bool priority_tree<Nodes>::sound() const noexcept {
+bool priority_tree<Nodes>::sound(std::size_t promised) const noexcept {
+    if (promised > 0 && !nodes_.ready(promised - 1))
+        return false;
     if (root_ == none)
         return highest_ == none && finger_ == none;
     link rightmost = root_;

@@ -61,6 +61,9 @@ public:
     /// Takes out the first message of a priority that is present.
     NOWAIT_API message_ref pop(message_slab& slab, unsigned priority) noexcept;
 
+    /// For tests: true if every invariant holds. Looks at all words.
+    [[nodiscard]] NOWAIT_API bool sound(std::size_t promised) const noexcept;
+
 private:
     struct leaf {
         std::uint64_t present;

@@ -83,6 +83,7 @@ public:
     [[nodiscard]] bool ready(unsigned, std::size_t) const noexcept { return true; }
     [[nodiscard]] block_need shortage(unsigned) const noexcept { return {}; }
     void adopt(unsigned, memory_block&) noexcept {}
+    [[nodiscard]] bool sound(std::size_t) const noexcept { return true; }
 };
 
 enum class front_cache : bool { no, yes };
@@ -157,7 +158,8 @@ public:
     /// The node of a link: for walking a chain, also without a lock.
     [[nodiscard]] message_node& operator[](message_link link) const noexcept { return slab_[link]; }
 
-    [[nodiscard]] const Index& index() const noexcept { return index_; }
+    /// For tests: true if the invariants hold. Looks at everything that is queued.
+    [[nodiscard]] bool sound() const noexcept;
 
 private:
     static constexpr unsigned no_priority = priority_levels;
@@ -168,7 +170,7 @@ private:
     message_ref pop_longest_waiting() noexcept;
     void insert_beside_front(message_ref message, unsigned priority) noexcept;
     void lift_front() noexcept;
-    void join(message_chain& chain, message_bucket list) noexcept;
+    void join(message_chain& chain, message_bucket list) const noexcept;
 
     message_bucket front_{};
     unsigned front_priority_ = no_priority; // of front_, or of the last message that was in it

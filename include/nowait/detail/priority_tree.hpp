@@ -120,8 +120,8 @@ public:
     [[nodiscard]] message_link first(unsigned priority) const noexcept;
     message_ref pop(message_slab& slab, unsigned priority) noexcept;
 
-    /// For tests: true if every invariant of the tree holds. Walks the whole tree.
-    [[nodiscard]] bool sound() const noexcept;
+    /// For tests: true if every invariant of the tree holds, and the promises can be kept. Walks the whole tree.
+    [[nodiscard]] bool sound(std::size_t promised) const noexcept;
 
 private:
     using link = typename Nodes::link;
