@@ -269,7 +269,7 @@ private:
         publish({++now.head, now.tail});
     }
     [[nodiscard]] pipe_slot* mergeable(std::size_t size) const noexcept;
-    page* take_page(page_list& pages) noexcept;
+    page* take_page(bool room, page_list& pages, int& reason) noexcept;
     void release(page& p, page_list& pages) noexcept;
     template <class Copy>
     std::size_t advance(std::size_t size, page_list& pages, Copy&& copy) noexcept;

@@ -1,0 +1,377 @@
+// The control block of a descriptor: number, capabilities, predictor, and who waits in each direction.
+//
+// A handle (pipe_reader, pipe_writer) points to a block; operations pin the block, so handles may move while operations
+// wait. A block belongs to one loop from its first operation on; there is one block per loop and descriptor number.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/driver.hpp>
+#include <nowait/detail/loop.hpp>
+#include <nowait/detail/operation.hpp>
+#include <nowait/detail/system_call.hpp>
+#include <nowait/result.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <sys/uio.h>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+class descriptor;
+struct direction;
+
+/// An operation that waits in a direction's queue. `attempt` makes one nowait attempt: what it moved (0 <=), -EAGAIN, or the
+/// error that ends the operation.
+class NOWAIT_API descriptor_operation : public operation_base, public list_node {
+public:
+    explicit descriptor_operation(descriptor* block, operation_kind kind) noexcept
+        : block_(block), kind_(kind) {}
+    ~descriptor_operation() {
+        if (list_node::linked()) [[unlikely]]
+            abandon();
+    }
+
+    void cancel() noexcept;
+
+protected:
+    friend struct direction;
+    friend class descriptor;
+
+    /// Everything that is not "the first attempt succeeds". True: ended inline.
+    [[nodiscard]] bool start_slow(direction& where) noexcept;
+    /// The first attempt was made in place and failed with `result_`.
+    [[nodiscard]] bool settle_first_attempt(direction& where) noexcept;
+    /// The runtime's destructor takes the frame away while the operation waits.
+    void abandon() noexcept;
+
+    descriptor* block_;
+    direction* at_ = nullptr; // where it waits; an attempt of a two-ended operation may change it
+    long (*attempt_)(descriptor_operation&) noexcept = nullptr;
+    // For operations that a ring can perform where nothing can be polled; null otherwise.
+    bool (*describe_)(descriptor_operation&, transfer&) noexcept = nullptr;
+    long result_ = -ECANCELED; // an outcome starts as an error, never as success
+    std::size_t wanted_ = 0;   // bytes asked for: fewer moved means that the other end is drained (or full)
+    operation_kind kind_;
+    bool cancelling_ = false; // asked to end while a transfer is in the kernel's hands
+};
+
+/// One direction of a descriptor.
+///
+/// Invariants:
+///  - waiters are served from the front, one attempt a turn; a fresh operation finds `fast` false and queues behind them.
+///  - if there are waiters, then the direction stands in the ready queue (`scheduled`), or its poll is armed, or a transfer
+///    is in flight for the first one: something will come.
+///  - `quiet`: the last attempt found nothing (or less than it asked for) and the armed poll has reported nothing since; so an
+///    event will come when there is something. Not quiet and armed: something may be there without a further event.
+struct NOWAIT_API direction final : ready_node, list_node { // the link: the loop's list of unproved waits
+    explicit direction(descriptor& of, short poll_events) noexcept;
+
+    /// The first attempt may be made in place: open, bound, nobody waits, the real kernel, an O_NONBLOCK description, and
+    /// the predictor expects success.
+    bool fast = false;
+    bool scheduled = false;
+    bool quiet = false;
+    bool full_transfer = true;    // the last success moved all it was asked for
+    std::uint8_t misses = 0;      // in a row, saturating: two of them switch attempts off
+    std::uint8_t skipped = 0;     // since attempts are off: a probe every 32nd
+    std::uint8_t idle_events = 0; // events in a row that nobody waited for: a few of them drop the poll
+    std::uint8_t unproved_passes = 0;
+    int poll_error = 0;
+
+    list<descriptor_operation> waiters;
+
+    struct embedded_poll : poll_source {
+        direction* of = nullptr;
+    } poll;
+    struct embedded_transfer : transfer {
+        direction* of = nullptr;
+    } work;
+
+    descriptor& block;
+
+    static constexpr std::uint8_t misses_to_skip = 2;
+    static constexpr std::uint8_t probe_every = 32;
+    static constexpr std::uint8_t idle_events_max = 3;
+
+    /// After an attempt that moved `n` of `wanted` bytes in place: two stores, because the fast path pays for them.
+    void hit(std::size_t n, std::size_t wanted) noexcept {
+        misses = 0;
+        full_transfer = n == wanted;
+    }
+    void miss() noexcept;
+    [[nodiscard]] bool predicts_wait() noexcept;
+    void update_fast() noexcept;
+
+    void enqueue(descriptor_operation& waiter) noexcept;
+    void schedule() noexcept;
+    void serve() noexcept;
+    void ensure_armed() noexcept;
+    void wait_for_event() noexcept;
+    void start_transfer(descriptor_operation& first) noexcept;
+    void on_poll(long result, bool more) noexcept;
+    void on_transfer(long result) noexcept;
+    void prove() noexcept;
+    void cancel_waiters() noexcept;
+};
+
+/// How attempts are made on a descriptor, from the best rung down.
+enum class rung : std::uint8_t {
+    plain,       ///< the description is O_NONBLOCK and ours (made by us, or reopened): read, pwritev2
+    nowait_flag, ///< borrowed: preadv2 and pwritev2 with RWF_NOWAIT
+    socket,      ///< borrowed socket: MSG_DONTWAIT
+    ring         ///< no attempt: the driver performs the operation
+};
+[[nodiscard]] NOWAIT_API std::string_view to_string(rung r) noexcept;
+
+class NOWAIT_API descriptor {
+public:
+    descriptor(int fd, bool owned, system& calls) noexcept;
+    ~descriptor();
+    descriptor(const descriptor&) = delete;
+    descriptor& operator=(const descriptor&) = delete;
+
+    int io_fd;             ///< the number attempts are made on: `fd`, or its reopened twin
+    loop* owner = nullptr; ///< set by the first operation
+    direction in;
+    direction out;
+
+    int fd;
+    bool owned;
+    bool packets = false; ///< a short read says nothing about what is left
+    bool closed = false;
+    rung how[2] = {rung::plain, rung::plain}; ///< of in, of out
+    file_kind kind = file_kind::pipe;
+    system* calls;
+
+    [[nodiscard]] rung& rung_of(const direction& d) noexcept { return how[&d == &in ? 0 : 1]; }
+
+    /// Binds to `home` at first use. 0, or EBADF (closed), or EPERM (it belongs to another runtime).
+    [[nodiscard]] int bind(loop& home) noexcept;
+    /// The block that stands for the same number on the same loop, if that is another one.
+    [[nodiscard]] descriptor* resolved() noexcept { return forward_ != nullptr ? forward_ : this; }
+
+    /// One attempt on the present rung, going down rungs as they turn out not to be there.
+    [[nodiscard]] long attempt_read(const iovec* parts, int count) noexcept;
+    [[nodiscard]] long attempt_write(const iovec* parts, int count) noexcept;
+
+    /// Ends waiters with operation_canceled, refuses new operations, closes the number when the driver has let go.
+    [[nodiscard]] int close() noexcept;
+
+    void add_handle() noexcept { ++handles_; }
+    /// The last one closes. Safe on any thread: away from the loop's own, it posts.
+    void drop_handle() noexcept;
+    void pin() noexcept { ++pins_; }
+    void unpin() noexcept;
+
+    /// The loop is going away: whoever still holds the block may use it elsewhere, or close it.
+    void detach() noexcept;
+    void released() noexcept; // the driver has let go of something
+
+private:
+    [[nodiscard]] bool descend(direction& d) noexcept;
+    void finish_close() noexcept;
+    void maybe_delete() noexcept;
+
+    struct closing_node : ready_node {
+        descriptor* of = nullptr;
+    } post_node_;
+    descriptor* forward_ = nullptr;
+    unsigned handles_ = 0;
+    unsigned pins_ = 0;
+    bool closing_ = false;
+};
+
+/// A counted pointer from a handle to its block.
+class descriptor_handle {
+public:
+    descriptor_handle() = default;
+    explicit descriptor_handle(descriptor* block) noexcept : block_(block) {
+        if (block_ != nullptr)
+            block_->add_handle();
+    }
+    descriptor_handle(descriptor_handle&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+    descriptor_handle& operator=(descriptor_handle&& other) noexcept {
+        if (this != &other) {
+            reset();
+            block_ = std::exchange(other.block_, nullptr);
+        }
+        return *this;
+    }
+    ~descriptor_handle() { reset(); }
+
+    [[nodiscard]] descriptor* get() const noexcept { return block_; }
+    void reset() noexcept {
+        if (block_ != nullptr)
+            std::exchange(block_, nullptr)->drop_handle();
+    }
+
+private:
+    descriptor* block_ = nullptr;
+};
+
+/// What a read or write is made from: one part, or several if `parts` is set. An error that was found when the description
+/// was made is reported when it is awaited.
+struct transfer_parts {
+    descriptor* block;
+    iovec single;
+    const iovec* parts;
+    int count; ///< negative: minus the errno value of a bad argument
+};
+
+class read_operation;
+class write_operation;
+
+struct read_description : transfer_parts {
+    using operation = read_operation;
+    using value_type = result<std::size_t>;
+};
+struct write_description : transfer_parts {
+    using operation = write_operation;
+    using value_type = result<std::size_t>;
+};
+
+class read_operation final : public descriptor_operation {
+public:
+    explicit read_operation(const read_description& what) noexcept
+        : descriptor_operation(what.block, operation_kind::read), single_(what.single), parts_(what.parts),
+          count_(what.count) {}
+
+    [[nodiscard]] bool start() noexcept {
+        if (block_ != nullptr && block_->in.fast && parts_ == nullptr) [[likely]] {
+            if (block_->owner == &home() && home().budget > 0 && !stop_requested()) [[likely]] {
+                const long n = direct_read(block_->io_fd, single_.iov_base, single_.iov_len);
+                if (n >= 0) [[likely]] {
+                    const auto moved = static_cast<std::size_t>(n);
+                    block_->in.hit(moved, single_.iov_len);
+                    home().charge(moved);
+                    home().counters_of(operation_kind::read).inline_completions.add();
+                    result_ = n;
+                    return true;
+                }
+                result_ = n;
+                return first_attempt_failed();
+            }
+        }
+        return start_other();
+    }
+    [[nodiscard]] result<std::size_t> take_result() const noexcept {
+        if (result_ < 0) [[unlikely]]
+            return fail_errno(static_cast<int>(-result_));
+        return static_cast<std::size_t>(result_);
+    }
+
+private:
+    [[nodiscard]] NOWAIT_API bool first_attempt_failed() noexcept;
+    [[nodiscard]] NOWAIT_API bool start_other() noexcept;
+    static long attempt(descriptor_operation& self) noexcept;
+    static bool describe(descriptor_operation& self, transfer& work) noexcept;
+
+    iovec single_;
+    const iovec* parts_; // null: one part, in single_
+    int count_;
+};
+
+class write_operation final : public descriptor_operation {
+public:
+    explicit write_operation(const write_description& what) noexcept
+        : descriptor_operation(what.block, operation_kind::write), single_(what.single), parts_(what.parts),
+          count_(what.count) {}
+
+    [[nodiscard]] bool start() noexcept {
+        if (block_ != nullptr && block_->out.fast && parts_ == nullptr) [[likely]] {
+            if (block_->owner == &home() && home().budget > 0 && !stop_requested()) [[likely]] {
+                const long n = direct_pwritev2(block_->io_fd, &single_, 1, rwf_nosignal);
+                if (n >= 0) [[likely]] {
+                    const auto moved = static_cast<std::size_t>(n);
+                    block_->out.hit(moved, single_.iov_len);
+                    home().charge(moved);
+                    home().counters_of(operation_kind::write).inline_completions.add();
+                    result_ = n;
+                    return true;
+                }
+                result_ = n;
+                return first_attempt_failed();
+            }
+        }
+        return start_other();
+    }
+    [[nodiscard]] result<std::size_t> take_result() const noexcept {
+        if (result_ < 0) [[unlikely]]
+            return fail_errno(static_cast<int>(-result_));
+        return static_cast<std::size_t>(result_);
+    }
+
+private:
+    [[nodiscard]] NOWAIT_API bool first_attempt_failed() noexcept;
+    [[nodiscard]] NOWAIT_API bool start_other() noexcept;
+    static long attempt(descriptor_operation& self) noexcept;
+    static bool describe(descriptor_operation& self, transfer& work) noexcept;
+
+    iovec single_;
+    const iovec* parts_;
+    int count_;
+};
+
+/// Moves (splice) or copies (tee) from one pipe to another inside the kernel.
+struct pipe_to_pipe_description {
+    using operation = class pipe_to_pipe_operation;
+    using value_type = result<std::size_t>;
+    descriptor* from;
+    descriptor* to;
+    std::size_t size;
+    bool copies;  ///< tee
+    bool allowed; ///< both ends are ours, or the caller allows it
+};
+
+class NOWAIT_API pipe_to_pipe_operation final : public descriptor_operation {
+public:
+    explicit pipe_to_pipe_operation(const pipe_to_pipe_description& what) noexcept
+        : descriptor_operation(what.from, what.copies ? operation_kind::tee : operation_kind::splice),
+          to_(what.to), size_(what.size), copies_(what.copies), allowed_(what.allowed) {}
+
+    [[nodiscard]] bool start() noexcept;
+    [[nodiscard]] result<std::size_t> take_result() const noexcept {
+        if (result_ < 0)
+            return fail_errno(static_cast<int>(-result_));
+        return static_cast<std::size_t>(result_);
+    }
+
+private:
+    static long attempt(descriptor_operation& self) noexcept;
+
+    descriptor* to_;
+    std::size_t size_;
+    bool copies_;
+    bool allowed_;
+};
+
+/// Waits until an attempt is worth making. Ready at once where nothing can be polled.
+struct ready_description {
+    using operation = class ready_operation;
+    using value_type = result<void>;
+    descriptor* block;
+    bool for_writing;
+};
+
+class NOWAIT_API ready_operation final : public descriptor_operation {
+public:
+    explicit ready_operation(const ready_description& what) noexcept
+        : descriptor_operation(what.block, operation_kind::ready), for_writing_(what.for_writing) {}
+
+    [[nodiscard]] bool start() noexcept;
+    [[nodiscard]] result<void> take_result() const noexcept {
+        if (result_ < 0)
+            return fail_errno(static_cast<int>(-result_));
+        return {};
+    }
+
+private:
+    static long attempt(descriptor_operation& self) noexcept;
+
+    bool for_writing_;
+};
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

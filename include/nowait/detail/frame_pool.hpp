@@ -1,0 +1,65 @@
+// Coroutine frames, recycled by size class.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/sync.hpp>
+
+#include <cstddef>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+/// Free lists of one runtime, 64 bytes apart. A block carries its pool in a header and goes back there, from whichever
+/// thread it is freed: a foreign thread pushes it onto `remote_`, which the owner takes over when a list runs dry.
+///
+/// Invariants: `lists_`, `cached_` and `outstanding_` are touched by the owner's thread only. A pool outlives its runtime for
+/// as long as one of its blocks is out: retire() closes `remote_`, and the last block to come home deletes the pool.
+class NOWAIT_API frame_pool {
+public:
+    static constexpr std::size_t grain = 64;
+    static constexpr std::size_t classes = 64;                // frames up to 4 KiB are recycled
+    static constexpr std::size_t cached_bytes_max = 1u << 22; // what the free lists may hold
+
+    frame_pool() = default;
+    frame_pool(const frame_pool&) = delete;
+    frame_pool& operator=(const frame_pool&) = delete;
+
+    /// From the calling thread's current pool, or the allocator if it has none. Throws std::bad_alloc.
+    static void* allocate(std::size_t size);
+    static void deallocate(void* frame) noexcept;
+
+    /// The pool of the loop that runs on this thread; nullptr outside.
+    static frame_pool* exchange_current(frame_pool* pool) noexcept;
+
+    /// Gives the cached blocks back to the allocator.
+    void trim() noexcept;
+    /// Ends the owner's use. Deletes the pool now or with its last block.
+    static void retire(frame_pool* pool) noexcept;
+
+    counter allocated, recycled;
+
+private:
+    struct block { // in front of every frame; 16 bytes keep the frame aligned
+        union {
+            frame_pool* pool;
+            block* next;
+        };
+        std::size_t size_class;
+    };
+    static_assert(sizeof(block) == 16);
+
+    ~frame_pool() = default;
+    void free_local(block* b) noexcept;
+    void take_remote() noexcept;
+
+    block* lists_[classes] = {};
+    std::size_t cached_ = 0;
+    std::size_t outstanding_ = 0;
+
+    // Freed by other threads. `closed` once the owner has gone: then blocks are freed at once and counted in `orphans_`.
+    real_sync::atomic<block*> remote_{nullptr};
+    real_sync::atomic<long> orphans_{0};
+};
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

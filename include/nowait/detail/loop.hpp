@@ -1,0 +1,205 @@
+// The loop of one runtime: ready queue, trampoline, budget, timers, inbox, driver.
+//
+// A loop is bound to the thread that first runs it. Everything here is for that thread unless it says "any thread". What is
+// inlined into awaiting code stands first; the rest is in runtime/loop.cpp.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/inbox.hpp>
+#include <nowait/detail/operation.hpp>
+#include <nowait/detail/sync.hpp>
+#include <nowait/detail/system.hpp>
+#include <nowait/detail/timer.hpp>
+#include <nowait/stats.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+class descriptor;
+class driver;
+class frame_pool;
+struct direction;
+struct loop_parts;
+struct promise_base;
+
+struct operation_counters {
+    counter inline_completions, armed, punted, nowait_misses, predictor_skips, budget_yields;
+};
+
+/// What other threads hold of a loop: it stays valid when the loop has gone, and then refuses.
+class NOWAIT_API mailbox {
+public:
+    explicit mailbox(driver& wakes) noexcept : driver_(&wakes) {}
+
+    /// Any thread. False: the loop is gone, the node is still the caller's. Otherwise the loop runs the node.
+    [[nodiscard]] bool post(ready_node& node) noexcept;
+    /// Any thread, signal handlers too: asks the loop to stop everything it runs.
+    void request_stop() noexcept;
+
+    void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept {
+        // acq_rel: the last one sees everything that the others did before it deletes.
+        if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+            delete this;
+    }
+
+private:
+    friend class loop;
+    ~mailbox() = default;
+    void close() noexcept;
+
+    inbox<real_sync> inbox_;
+    real_sync::atomic<bool> stop_requested_{false};
+    real_sync::atomic<driver*> driver_;
+    // Users of driver_ at this moment; close() waits until there is none. Signal handlers cannot take a lock, so it is a count.
+    real_sync::atomic<unsigned> waking_{0};
+    real_sync::atomic<unsigned> references_{1};
+};
+
+struct loop_options {
+    int budget = 128;
+};
+
+class NOWAIT_API loop {
+public:
+    static constexpr int resumptions_per_look = 64;
+    static constexpr int transfers_per_turn = 1024;
+
+    loop(system& calls, std::unique_ptr<driver> waits, int budget_per_turn);
+    ~loop();
+    loop(const loop&) = delete;
+    loop& operator=(const loop&) = delete;
+
+    // --- inlined into operations ---------------------------------------------------------------------------------------
+
+    /// Units left in this turn: an operation that finishes inline takes one, and one more for each 4 KiB it moved.
+    int budget = 0;
+    /// The trampoline: what is resumed next, when the present coroutine has suspended. One place calls resume().
+    promise_base* next = nullptr;
+    /// A frame that has reached its final suspension; the loop destroys it, then goes on with its parent.
+    promise_base* finished = nullptr;
+
+    std::array<operation_counters, operation_kinds> counters;
+
+    void charge(std::size_t bytes) noexcept { budget -= 1 + static_cast<int>(bytes >> 12); }
+
+    operation_counters& counters_of(operation_kind kind) noexcept {
+        return counters[static_cast<std::size_t>(kind)];
+    }
+
+    /// To the tail of the ready queue.
+    void post(ready_node& node) noexcept {
+        node.next_ready = nullptr;
+        *ready_tail_ = &node;
+        ready_tail_ = &node.next_ready;
+    }
+
+    /// When this turn began to look at the clock: read at most once a turn.
+    [[nodiscard]] clock::time_point now() noexcept {
+        if (!clock_read_)
+            read_clock();
+        return now_;
+    }
+
+    void add_timer(timer_node& node) noexcept;
+    void remove_timer(timer_node& node) noexcept;
+
+    // --- for descriptors and tasks -----------------------------------------------------------------------------------
+
+    [[nodiscard]] driver& waits() noexcept { return *driver_; }
+    [[nodiscard]] system& calls() noexcept { return *system_; }
+    [[nodiscard]] mailbox& remote() noexcept { return *mailbox_; }
+    [[nodiscard]] inplace_stop_source& root_stop() noexcept { return root_stop_; }
+    [[nodiscard]] frame_pool& frames() noexcept { return *frames_; }
+
+    /// A direction whose first waiter has parked without proof that nothing is there: it is tried before the loop sleeps,
+    /// and after `unproved_passes` looks at the outside in any case.
+    void watch_unproved(direction& waiting) noexcept;
+
+    /// Started frames without a parent that awaits them directly: roots of the dump, and of destruction.
+    list<promise_base>& roots() noexcept;
+
+    /// The block of a descriptor number on this loop, or nullptr.
+    [[nodiscard]] descriptor* find_descriptor(int fd) const noexcept;
+    void add_descriptor(descriptor& block);
+    void remove_descriptor(descriptor& block) noexcept;
+    /// Closing that waits for the driver to let go counts as work: run() does not return before.
+    int closing = 0;
+
+    // --- life ------------------------------------------------------------------------------------------------------------
+
+    /// Binds to the calling thread at first use. Returns 0, or EPERM on another thread, in a child after fork, or inside itself.
+    [[nodiscard]] int enter() noexcept;
+    void leave() noexcept;
+    /// Runs until `live` (frames without parent) and `closing` are 0, or the deadline. Between enter() and leave().
+    void run_until_idle(clock::time_point deadline) noexcept;
+    /// Frames without a parent that have not ended.
+    std::size_t live = 0;
+
+    [[nodiscard]] bool on_own_thread() const noexcept;
+    [[nodiscard]] bool forked() const noexcept;
+    [[nodiscard]] bool running() const noexcept { return running_; }
+    [[nodiscard]] bool stopped() const noexcept { return root_stop_.stop_requested(); }
+    void stop_now() noexcept { root_stop_.request_stop(); }
+
+    [[nodiscard]] runtime_stats snapshot() const noexcept;
+
+    /// The loop that runs on this thread, or nullptr. Never inlined: compilers keep the address of a thread-local over a
+    /// suspension, and the coroutine may be elsewhere by then.
+    [[nodiscard]] static loop* current() noexcept;
+
+    /// How long the destructor waits for the driver to let go of memory that it works on.
+    std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
+    /// Called with what a detached task threw, before std::terminate.
+    void (*unhandled)(std::exception_ptr) = nullptr;
+
+private:
+    friend class mailbox;
+
+    void read_clock() noexcept;
+    void take_inbox() noexcept;
+    void run_ready(int limit) noexcept;
+    void run_transfers() noexcept;
+    void expire_timers() noexcept;
+    void prove(bool about_to_sleep) noexcept;
+    void look_outside() noexcept;
+    void sleep(clock::time_point deadline) noexcept;
+    void destroy_frames() noexcept;
+
+    ready_node* ready_head_ = nullptr;
+    ready_node** ready_tail_ = &ready_head_;
+    clock::time_point now_{};
+    bool clock_read_ = false;
+    bool running_ = false;
+    bool bound_ = false;
+    int budget_per_turn_;
+    unsigned fork_generation_ = 0;
+    unsigned long thread_ = 0;
+
+    system* system_;
+    std::unique_ptr<driver> driver_;
+    mailbox* mailbox_;
+    frame_pool* frames_;
+    frame_pool* outer_frames_ = nullptr;
+    loop* outer_loop_ = nullptr;
+    inplace_stop_source root_stop_;
+    std::unique_ptr<loop_parts> parts_;
+    counter turns_, passes_, remote_posts_;
+};
+
+inline void operation_base::complete_later() noexcept {
+    stop_listening();
+    run = [](ready_node& node) noexcept {
+        auto& self = static_cast<operation_base&>(node);
+        self.complete_(self);
+    };
+    home_->post(*this);
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

@@ -1,0 +1,167 @@
+// What every coroutine frame of the library knows: its loop, who waits for it, what it waits for.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/frame_pool.hpp>
+#include <nowait/detail/loop.hpp>
+#include <nowait/detail/operation.hpp>
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <new>
+#include <source_location>
+#include <type_traits>
+#include <utility>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+/// Where a task's outcome goes: in the awaiter, or in whatever started the task. The frame is gone when it is read.
+template <class T>
+class outcome {
+public:
+    outcome() noexcept {}
+    ~outcome() { reset(); }
+    outcome(const outcome&) = delete;
+    outcome& operator=(const outcome&) = delete;
+
+    template <class U>
+    void set_value(U&& value) noexcept(std::is_nothrow_constructible_v<T, U&&>) {
+        ::new (static_cast<void*>(&value_)) T(std::forward<U>(value));
+        state_ = state::value;
+    }
+    void set_error(std::exception_ptr error) noexcept {
+        ::new (static_cast<void*>(&error_)) std::exception_ptr(std::move(error));
+        state_ = state::error;
+    }
+    [[nodiscard]] bool ready() const noexcept { return state_ != state::empty; }
+    [[nodiscard]] std::exception_ptr error() const noexcept {
+        return state_ == state::error ? error_ : std::exception_ptr();
+    }
+    T take() {
+        if (state_ == state::error) [[unlikely]]
+            std::rethrow_exception(std::move(error_));
+        return std::move(value_);
+    }
+
+private:
+    enum class state : unsigned char { empty, value, error };
+    void reset() noexcept {
+        if (state_ == state::value)
+            value_.~T();
+        else if (state_ == state::error) [[unlikely]]
+            error_.~exception_ptr();
+    }
+    state state_ = state::empty;
+    union {
+        T value_;
+        std::exception_ptr error_;
+    };
+};
+
+template <class T>
+class outcome<T&> {
+public:
+    void set_value(T& value) noexcept { value_ = &value; }
+    void set_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
+    [[nodiscard]] bool ready() const noexcept { return value_ != nullptr || error_; }
+    [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
+    T& take() {
+        if (error_) [[unlikely]]
+            std::rethrow_exception(std::move(error_));
+        return *value_;
+    }
+
+private:
+    T* value_ = nullptr;
+    std::exception_ptr error_;
+};
+
+template <>
+class outcome<void> {
+public:
+    void set_value() noexcept { done_ = true; }
+    void set_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
+    [[nodiscard]] bool ready() const noexcept { return done_ || error_; }
+    [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
+    void take() {
+        if (error_) [[unlikely]]
+            std::rethrow_exception(std::move(error_));
+    }
+
+private:
+    bool done_ = false;
+    std::exception_ptr error_;
+};
+
+/// What is told when a frame without a parent has ended. Called by the loop, after the frame has been destroyed, with the
+/// `next` slot free.
+struct frame_owner {
+    void (*frame_ended)(frame_owner&) noexcept = nullptr;
+};
+
+/// The part of a promise that does not depend on its type. `ready_node`: the frame itself is what stands in the ready
+/// queue; `list_node`: its place among the roots.
+struct promise_base : ready_node, list_node {
+    std::coroutine_handle<> self;
+    loop* home = nullptr;
+    inplace_stop_source* stop = nullptr; ///< inherited from whoever started this frame
+    promise_base* parent = nullptr;      ///< resumes when this frame has ended; or, if there is none,
+    frame_owner* owner = nullptr;        ///< is told
+
+    // For the dump: what this frame waits for, and where. One of the two is set while it is suspended.
+    operation_base* waiting_for = nullptr;
+    promise_base* child = nullptr;
+    std::source_location where = std::source_location::current();
+
+    /// A frame of its own: it runs when the ready queue comes to it.
+    void start_detached(loop& on, inplace_stop_source& stop_with, frame_owner& tell) noexcept {
+        home = &on;
+        stop = &stop_with;
+        owner = &tell;
+        on.roots().push_back(*this);
+        ++on.live;
+        run = [](ready_node& node) noexcept {
+            auto& frame = static_cast<promise_base&>(node);
+            frame.home->next = &frame;
+        };
+        on.post(*this);
+    }
+
+    static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
+    static void operator delete(void* frame) noexcept { frame_pool::deallocate(frame); }
+};
+
+/// The awaiter of a plain operation: lives in the frame, by value, immovable.
+template <class D>
+class operation_awaiter {
+public:
+    operation_awaiter(promise_base& frame, D&& what, std::source_location where) noexcept
+        : operation_(std::move(what)), frame_(frame), where_(where) {
+        operation_.bind(*frame.home, *frame.stop, &resume_frame, &frame);
+    }
+    operation_awaiter(const operation_awaiter&) = delete;
+    operation_awaiter& operator=(const operation_awaiter&) = delete;
+
+    [[nodiscard]] bool await_ready() noexcept { return operation_.start(); }
+    void await_suspend(std::coroutine_handle<>) noexcept {
+        frame_.waiting_for = &operation_;
+        frame_.where = where_;
+    }
+    typename D::value_type await_resume() { return operation_.take_result(); }
+
+private:
+    static void resume_frame(operation_base& ended) noexcept {
+        auto& frame = *static_cast<promise_base*>(ended.context());
+        frame.waiting_for = nullptr;
+        frame.home->next = &frame;
+    }
+
+    typename D::operation operation_;
+    promise_base& frame_;
+    std::source_location where_;
+};
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

@@ -1,0 +1,95 @@
+// `system`: the immediate half of the seam. Attempts, creation, closing, sizes, the clock.
+//
+// Nothing above this and `driver` makes a system call. The real system's two hottest attempts are also inlined where they are
+// awaited (system_call.hpp); a control block says by one flag whether it may be used that way. A test or a simulation
+// derives from `system` and keeps its pipes in memory.
+#pragma once
+
+#include <nowait/config.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <sys/uio.h>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+/// Kernel features that can be masked, one bit each. NOWAIT_FEATURES names those to go without, separated by commas, each
+/// with a minus sign in front: `NOWAIT_FEATURES=-nosignal,-defer_taskrun`.
+enum class feature : std::uint32_t {
+    nowait = 1,         ///< RWF_NOWAIT on pipes
+    nosignal = 2,       ///< RWF_NOSIGNAL
+    defer_taskrun = 4,  ///< IORING_SETUP_DEFER_TASKRUN (and SINGLE_ISSUER)
+    taskrun_flag = 8,   ///< IORING_SETUP_TASKRUN_FLAG
+    multishot_poll = 16 ///< POLL_ADD that stays armed
+};
+
+/// What kind of file a descriptor is, as far as waiting goes.
+enum class file_kind : std::uint8_t {
+    pipe,
+    fifo,
+    socket,
+    regular,
+    directory,
+    character,
+    terminal,
+    block,
+    other
+};
+
+struct file_info {
+    file_kind kind = file_kind::other;
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::uint64_t size = 0; ///< bytes, of regular files
+    int flags = 0;          ///< F_GETFL
+};
+
+/// Every function that returns long or int gives a negative errno value on failure, and never touches errno for its caller.
+class NOWAIT_API system {
+public:
+    virtual ~system();
+
+    // Attempts. None of them waits for data or room; none raises SIGPIPE.
+    virtual long read(int fd, const iovec* parts, int count) noexcept = 0;        // an O_NONBLOCK description
+    virtual long write(int fd, const iovec* parts, int count) noexcept = 0;       // an O_NONBLOCK description
+    virtual long read_nowait(int fd, const iovec* parts, int count) noexcept = 0; // RWF_NOWAIT
+    virtual long write_nowait(int fd, const iovec* parts, int count) noexcept = 0; // RWF_NOWAIT
+    virtual long receive(int fd, const iovec* parts, int count) noexcept = 0;      // sockets, MSG_DONTWAIT
+    virtual long send(int fd, const iovec* parts, int count) noexcept = 0;         // sockets, MSG_DONTWAIT
+    virtual long splice(int from, int to, std::size_t size) noexcept = 0;          // SPLICE_F_NONBLOCK
+    virtual long tee(int from, int to, std::size_t size) noexcept = 0;             // SPLICE_F_NONBLOCK
+    /// The poll events (POLLIN, POLLOUT, POLLHUP, POLLERR) that stand now.
+    virtual int ready(int fd, int events) noexcept = 0;
+
+    // Creation and the rest.
+    virtual int make_pipe(int (&ends)[2], bool packets) noexcept = 0; // O_NONBLOCK | O_CLOEXEC
+    virtual int close(int fd) noexcept = 0;
+    virtual int inspect(int fd, file_info& info) noexcept = 0;
+    virtual int set_nonblocking(int fd) noexcept = 0;
+    virtual int reopen_nonblocking(
+        int fd, bool for_reading) noexcept = 0; // through /proc/self/fd, same inode checked
+    virtual int duplicate(int fd) noexcept = 0; // close-on-exec
+    virtual long pipe_size(int fd) noexcept = 0;
+    virtual long set_pipe_size(int fd, std::size_t size) noexcept = 0;
+    virtual long available(int fd) noexcept = 0; // FIONREAD
+    virtual std::chrono::steady_clock::time_point now() noexcept = 0;
+
+    /// True for the one that talks to the kernel, whose attempts may be inlined.
+    [[nodiscard]] virtual bool real() const noexcept { return false; }
+    [[nodiscard]] bool has(feature f) const noexcept {
+        return (features_ & static_cast<std::uint32_t>(f)) != 0;
+    }
+
+protected:
+    std::uint32_t features_ = ~0u;
+};
+
+/// The kernel, as this process sees it. One object, made at first use.
+[[nodiscard]] NOWAIT_API system& real_system() noexcept;
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

@@ -1,0 +1,106 @@
+// The system-call instruction, inlined into the code that awaits.
+//
+// On the machines we measured, the first `ret` after a system call costs 50-100 ns, so an attempt that goes through libc's
+// wrappers is a quarter slower than the same instruction in place (docs/nowait-first.md). Sanitizers intercept the libc
+// functions, and other processors have other conventions: there the libc call is made instead.
+#pragma once
+
+#include <nowait/config.hpp>
+
+#include <cerrno>
+#include <cstddef>
+
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NOWAIT_LIBC_CALLS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define NOWAIT_LIBC_CALLS 1
+#endif
+#endif
+#if !defined(NOWAIT_LIBC_CALLS) && !(defined(__x86_64__) && defined(__LP64__)) && !defined(__aarch64__)
+#define NOWAIT_LIBC_CALLS 1
+#endif
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+// Flags of preadv2 and pwritev2; values are kernel ABI. The distribution's headers lack the last name.
+inline constexpr int rwf_nowait = 0x08;
+inline constexpr int rwf_nosignal = 0x100;
+
+#if defined(NOWAIT_LIBC_CALLS)
+
+inline long direct_read(int fd, void* data, std::size_t size) noexcept {
+    const ssize_t n = ::read(fd, data, size);
+    return n >= 0 ? n : -errno;
+}
+inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noexcept {
+    const ssize_t n = ::preadv2(fd, parts, count, -1, flags);
+    return n >= 0 ? n : -errno;
+}
+inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) noexcept {
+    const ssize_t n = ::pwritev2(fd, parts, count, -1, flags);
+    return n >= 0 ? n : -errno;
+}
+
+#elif defined(__x86_64__)
+
+inline long direct_read(int fd, void* data, std::size_t size) noexcept {
+    long result;
+    asm volatile("syscall"
+                 : "=a"(result)
+                 : "0"(0L), "D"(static_cast<long>(fd)), "S"(data), "d"(size)
+                 : "rcx", "r11", "memory");
+    return result;
+}
+inline long direct_vectored(long number, int fd, const iovec* parts, int count, int flags) noexcept {
+    long result;
+    // Offset -1 in the low word means "at the position", the only one a pipe has; the high word is ignored on 64 bits.
+    register long low asm("r10") = -1;
+    register long high asm("r8") = -1;
+    register long flag asm("r9") = flags;
+    asm volatile("syscall"
+                 : "=a"(result)
+                 : "0"(number), "D"(static_cast<long>(fd)), "S"(parts), "d"(static_cast<long>(count)),
+                   "r"(low), "r"(high), "r"(flag)
+                 : "rcx", "r11", "memory");
+    return result;
+}
+inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noexcept {
+    return direct_vectored(327, fd, parts, count, flags);
+}
+inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) noexcept {
+    return direct_vectored(328, fd, parts, count, flags);
+}
+
+#else // aarch64
+
+inline long direct_call(long number, long a, long b, long c, long d, long e, long f) noexcept {
+    register long x8 asm("x8") = number;
+    register long x0 asm("x0") = a;
+    register long x1 asm("x1") = b;
+    register long x2 asm("x2") = c;
+    register long x3 asm("x3") = d;
+    register long x4 asm("x4") = e;
+    register long x5 asm("x5") = f;
+    asm volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return x0;
+}
+inline long direct_read(int fd, void* data, std::size_t size) noexcept {
+    return direct_call(63, fd, reinterpret_cast<long>(data), static_cast<long>(size), 0, 0, 0);
+}
+inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noexcept {
+    return direct_call(286, fd, reinterpret_cast<long>(parts), count, -1, -1, flags);
+}
+inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) noexcept {
+    return direct_call(287, fd, reinterpret_cast<long>(parts), count, -1, -1, flags);
+}
+
+#endif
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

@@ -1,0 +1,94 @@
+// Waiting for time to pass, and stepping aside.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/loop.hpp>
+#include <nowait/detail/operation.hpp>
+#include <nowait/detail/timer.hpp>
+#include <nowait/result.hpp>
+
+#include <chrono>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+class sleep_operation;
+class yield_operation;
+
+struct sleep_description {
+    using operation = sleep_operation;
+    using value_type = result<void>;
+    clock::time_point until;
+    clock::duration span; ///< from the start of the operation, if `relative`
+    bool relative;
+};
+
+struct yield_description {
+    using operation = yield_operation;
+    using value_type = void;
+};
+
+class NOWAIT_API sleep_operation final : public operation_base {
+public:
+    explicit sleep_operation(const sleep_description& what) noexcept
+        : span_(what.span), relative_(what.relative) {
+        timer_.deadline = what.until;
+    }
+    ~sleep_operation() {
+        if (waiting_) [[unlikely]]
+            home().remove_timer(timer_);
+    }
+
+    [[nodiscard]] bool start() noexcept;
+    void cancel() noexcept;
+    [[nodiscard]] result<void> take_result() const noexcept {
+        if (error_ != 0)
+            return fail_errno(error_);
+        return {};
+    }
+
+private:
+    struct embedded_timer : timer_node {
+        sleep_operation* of = nullptr;
+    } timer_;
+    clock::duration span_;
+    bool relative_;
+    bool waiting_ = false;
+    int error_ = ECANCELED;
+};
+
+class yield_operation final : public operation_base {
+public:
+    explicit yield_operation(yield_description) noexcept {}
+    [[nodiscard]] bool start() noexcept {
+        home().counters_of(operation_kind::yield).armed.add();
+        complete_later();
+        return false;
+    }
+    void cancel() noexcept {} // it ends by itself, at once
+    void take_result() const noexcept {}
+};
+
+} // namespace detail
+
+/// Waits for `span` of any duration type. Zero, negative or NaN: no wait. What does not fit into the clock (hours::max())
+/// waits until it is stopped. Never early; late by at most the timer's tick (16 us) and what runs before.
+/// Errors: operation_canceled. Resumes: on the awaiter's runtime.
+template <class Rep, class Period>
+[[nodiscard]] detail::sleep_description sleep_for(std::chrono::duration<Rep, Period> span) noexcept {
+    const auto end = detail::deadline_after(detail::clock::time_point{}, span);
+    return {end, end.time_since_epoch(), true};
+}
+
+/// The same until a point of the steady clock; time_point::max() is "until stopped".
+[[nodiscard]] inline detail::sleep_description sleep_until(
+    std::chrono::steady_clock::time_point until) noexcept {
+    return {until, {}, false};
+}
+
+/// Goes to the tail of the ready queue: everything that is ready now runs first.
+[[nodiscard]] inline detail::yield_description yield() noexcept {
+    return {};
+}
+
+NOWAIT_END_NAMESPACE

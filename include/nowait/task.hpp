@@ -1,0 +1,240 @@
+// task<T>: a coroutine that runs when it is awaited, and whose frame has died when its awaiter goes on.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/promise.hpp>
+
+#include <cassert>
+
+NOWAIT_BEGIN_NAMESPACE
+
+template <class T>
+class task;
+
+namespace detail {
+
+template <class T>
+class task_awaiter;
+template <class T>
+class task_operation;
+
+template <class T>
+concept awaitable_description = description<T>;
+
+/// Awaiting in a nowait task is for tasks and for the library's descriptions; what else has an `operator co_await` would be
+/// resumed on whatever thread it likes.
+template <class T>
+inline constexpr bool is_task = false;
+template <class T>
+inline constexpr bool is_task<task<T>> = true;
+
+struct task_final_awaiter {
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
+        promise_base& frame = ended.promise();
+        frame.home->finished = &frame; // the loop destroys the frame: never inside its own await_suspend
+    }
+    void await_resume() const noexcept {}
+};
+
+template <class T>
+struct task_promise_base : promise_base {
+    outcome<T>* result = nullptr;
+
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+    task_final_awaiter final_suspend() const noexcept { return {}; }
+    void unhandled_exception() noexcept { result->set_error(std::current_exception()); }
+
+    template <class U>
+    task_awaiter<U> await_transform(task<U>&& inner,
+                                    std::source_location at = std::source_location::current()) noexcept {
+        return task_awaiter<U>(*this, std::move(inner), at);
+    }
+    template <description D>
+    operation_awaiter<D> await_transform(D&& what,
+                                         std::source_location at = std::source_location::current()) noexcept {
+        return operation_awaiter<D>(*this, std::move(what), at);
+    }
+    // A named description may be awaited as it is if it can be copied; otherwise it must be moved. (A forwarding overload
+    // would be shorter, but g++ 12 then asks for a copy of move-only objects: PR 105406.)
+    template <description D>
+    requires std::copy_constructible<D>
+    operation_awaiter<D> await_transform(D& what,
+                                         std::source_location at = std::source_location::current()) noexcept {
+        D copy(what);
+        return operation_awaiter<D>(*this, std::move(copy), at);
+    }
+};
+
+template <class T>
+struct task_promise : task_promise_base<T> {
+    task<T> get_return_object() noexcept;
+    template <class U = T>
+    requires std::constructible_from<T, U&&>
+    void return_value(U&& value) noexcept(std::is_nothrow_constructible_v<T, U&&>) {
+        this->result->set_value(std::forward<U>(value));
+    }
+};
+template <class T>
+struct task_promise<T&> : task_promise_base<T&> {
+    task<T&> get_return_object() noexcept;
+    void return_value(T& value) noexcept { this->result->set_value(value); }
+};
+template <>
+struct task_promise<void> : task_promise_base<void> {
+    inline task<void> get_return_object() noexcept;
+    void return_void() noexcept { this->result->set_value(); }
+};
+
+} // namespace detail
+
+/// A coroutine. Nothing of it runs before it is awaited, spawned or run; each task can be started once.
+///
+/// `co_await some_task()` runs the child on the same runtime and gives its value, or throws what it threw. Its frame,
+/// parameters included, is destroyed before the awaiter goes on: a `pipe_writer` passed by value is closed by then.
+/// Recursion and loops of any length use constant stack.
+///
+/// Do not make tasks from lambdas that capture: the captures live in the closure, not in the frame. Pass parameters, or
+/// give the callable itself to `runtime::spawn`, which keeps it alive.
+template <class T = void>
+class [[nodiscard]] task {
+public:
+    using promise_type = detail::task_promise<T>;
+    using value_type = T;
+
+    task() = default;
+    task(task&& other) noexcept : frame_(std::exchange(other.frame_, {})) {}
+    task& operator=(task&& other) noexcept {
+        if (this != &other) {
+            destroy();
+            frame_ = std::exchange(other.frame_, {});
+        }
+        return *this;
+    }
+    /// Destroys a task that was never started: its arguments die, nothing of it runs.
+    ~task() { destroy(); }
+
+    /// False for a moved-from or already started task.
+    [[nodiscard]] bool valid() const noexcept { return static_cast<bool>(frame_); }
+
+    /// For the library: gives the frame up to whoever starts it.
+    [[nodiscard]] std::coroutine_handle<promise_type> release() noexcept { return std::exchange(frame_, {}); }
+
+private:
+    friend promise_type;
+    explicit task(std::coroutine_handle<promise_type> frame) noexcept : frame_(frame) {}
+    void destroy() noexcept {
+        if (frame_)
+            frame_.destroy();
+    }
+
+    std::coroutine_handle<promise_type> frame_;
+};
+
+namespace detail {
+
+template <class T>
+task<T> task_promise<T>::get_return_object() noexcept {
+    auto handle = std::coroutine_handle<task_promise<T>>::from_promise(*this);
+    this->self = handle;
+    return task<T>(handle);
+}
+template <class T>
+task<T&> task_promise<T&>::get_return_object() noexcept {
+    auto handle = std::coroutine_handle<task_promise<T&>>::from_promise(*this);
+    this->self = handle;
+    return task<T&>(handle);
+}
+inline task<void> task_promise<void>::get_return_object() noexcept {
+    auto handle = std::coroutine_handle<task_promise<void>>::from_promise(*this);
+    this->self = handle;
+    return task<void>(handle);
+}
+
+/// Awaiting a child: it gets the parent's loop and stop source, and the loop's `next` slot; the parent gets the outcome.
+template <class T>
+class task_awaiter {
+public:
+    task_awaiter(promise_base& parent, task<T>&& child, std::source_location where) noexcept
+        : frame_(child.release()), parent_(parent), where_(where) {
+        assert(frame_ && "a task can be awaited once");
+    }
+    // Normally null: the loop destroys the frame when it ends. Not null only if the parent is destroyed while it waits,
+    // by the runtime's destructor, which goes from the leaves.
+    task_awaiter(const task_awaiter&) = delete;
+    task_awaiter& operator=(const task_awaiter&) = delete;
+
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<>) noexcept {
+        auto& child = frame_.promise();
+        child.home = parent_.home;
+        child.stop = parent_.stop;
+        child.parent = &parent_;
+        child.result = &outcome_;
+        parent_.child = &child;
+        parent_.where = where_;
+        parent_.home->next = &child;
+    }
+    T await_resume() { return outcome_.take(); }
+
+private:
+    std::coroutine_handle<task_promise<T>> frame_;
+    promise_base& parent_;
+    std::source_location where_;
+    outcome<T> outcome_;
+};
+
+/// A task as a member of a composed operation, or of a join state: no wrapper coroutine.
+template <class T>
+class task_operation : public operation_base, public frame_owner {
+public:
+    explicit task_operation(task<T>&& what) noexcept : frame_(what.release()) {
+        assert(frame_ && "a task can be started once");
+    }
+    ~task_operation() {
+        if (frame_) // never started
+            frame_.destroy();
+    }
+
+    [[nodiscard]] bool start() noexcept {
+        auto frame = std::exchange(frame_, {});
+        frame.promise().result = &outcome_;
+        frame_ended = [](frame_owner& self) noexcept { static_cast<task_operation&>(self).complete(); };
+        frame.promise().start_detached(home(), stop_source(), *this);
+        return false;
+    }
+    void cancel() noexcept {} // the stop source that bind() gave reaches everything inside
+    T take_result() { return outcome_.take(); }
+    [[nodiscard]] outcome<T>& peek() noexcept { return outcome_; }
+
+private:
+    std::coroutine_handle<task_promise<T>> frame_;
+    outcome<T> outcome_;
+};
+
+/// From an awaitable (a description or a task) to its operation and value.
+template <class A>
+struct operation_for;
+template <description D>
+struct operation_for<D> {
+    using type = typename D::operation;
+    using value = typename D::value_type;
+};
+template <class T>
+struct operation_for<task<T>> {
+    using type = task_operation<T>;
+    using value = T;
+};
+template <class A>
+using operation_for_t = typename operation_for<A>::type;
+template <class A>
+using value_for_t = typename operation_for<A>::value;
+
+} // namespace detail
+
+/// What can be awaited in a task, or given to with_timeout, with_stop and when_all.
+template <class A>
+concept awaitable = detail::description<A> || detail::is_task<A>;
+
+NOWAIT_END_NAMESPACE

@@ -1,0 +1,732 @@
+#include <nowait/detail/descriptor.hpp>
+
+#include <cassert>
+#include <cerrno>
+#include <string_view>
+
+#include <poll.h>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+std::string_view to_string(rung r) noexcept {
+    switch (r) {
+    case rung::plain:
+        return "non-blocking description";
+    case rung::nowait_flag:
+        return "RWF_NOWAIT";
+    case rung::socket:
+        return "MSG_DONTWAIT";
+    case rung::ring:
+        return "ring";
+    }
+    return "";
+}
+
+// --- direction -----------------------------------------------------------------------------------------------------------
+
+direction::direction(descriptor& of, short poll_events) noexcept : block(of) {
+    run = [](ready_node& node) noexcept { static_cast<direction&>(node).serve(); };
+    poll.of = this;
+    poll.fd = of.io_fd;
+    poll.events = poll_events;
+    poll.on_event = [](driver_target& target, long result, bool more) noexcept {
+        static_cast<embedded_poll&>(target).of->on_poll(result, more);
+    };
+    work.of = this;
+    work.on_event = [](driver_target& target, long result, bool) noexcept {
+        static_cast<embedded_transfer&>(target).of->on_transfer(result);
+    };
+}
+
+void direction::miss() noexcept {
+    if (misses < misses_to_skip && ++misses == misses_to_skip)
+        skipped = 0;
+}
+
+bool direction::predicts_wait() noexcept {
+    if (misses < misses_to_skip)
+        return false;
+    if (++skipped >= probe_every) {
+        skipped = 0;
+        return false;
+    }
+    return true;
+}
+
+void direction::update_fast() noexcept {
+    fast = !block.closed && waiters.empty() && block.owner != nullptr && misses < misses_to_skip &&
+           block.rung_of(*this) == rung::plain && block.calls->real() &&
+           (this == &block.in || block.calls->has(feature::nosignal));
+}
+
+void direction::enqueue(descriptor_operation& waiter) noexcept {
+    waiters.push_back(waiter);
+    waiter.at_ = this;
+    fast = false;
+    block.pin();
+}
+
+void direction::schedule() noexcept {
+    if (scheduled)
+        return;
+    scheduled = true;
+    block.pin();
+    block.owner->post(*this);
+}
+
+void direction::serve() noexcept {
+    descriptor& pinned = block;
+    scheduled = false;
+    if (waiters.empty() || work.pending) {
+        update_fast();
+        pinned.unpin();
+        return;
+    }
+    descriptor_operation& first = waiters.front();
+    operation_counters& counts = block.owner->counters_of(first.kind_);
+    const long n =
+        block.rung_of(*this) == rung::ring && first.describe_ != nullptr ? -EAGAIN : first.attempt_(first);
+    if (n == -EAGAIN) {
+        counts.nowait_misses.add();
+        quiet = false;
+        miss();
+        if (first.at_ != this) {
+            // A two-ended operation found its other end not ready: it goes to wait there, behind those who came before.
+            direction& other = *first.at_;
+            static_cast<list_node&>(first).unlink();
+            other.enqueue(first);
+            pinned.unpin(); // enqueue() pinned the other block for it
+            if (&other.waiters.front() == &first)
+                other.wait_for_event();
+            if (!waiters.empty())
+                schedule();
+            else
+                update_fast();
+        } else {
+            wait_for_event();
+        }
+        pinned.unpin();
+        return;
+    }
+    static_cast<list_node&>(first).unlink();
+    first.result_ = n;
+    bool more_to_do = true;
+    if (n >= 0) {
+        const auto moved = static_cast<std::size_t>(n);
+        hit(moved, first.wanted_);
+        // Less than asked for, and not the end: the pipe was drained (or filled) by this, so the next waiter would find nothing.
+        if (n > 0 && !full_transfer && !block.packets && poll.armed && !poll.removing) {
+            quiet = true;
+            more_to_do = false;
+        }
+        block.owner->charge(moved);
+    }
+    if (!waiters.empty() && more_to_do)
+        schedule(); // the baton: who was served hands on
+    else
+        update_fast();
+    pinned.unpin(); // for the waiter that left
+    pinned.unpin(); // for having been scheduled
+    first.complete();
+}
+
+/// The first waiter has found nothing: makes sure that something will come.
+void direction::wait_for_event() noexcept {
+    descriptor_operation& first = waiters.front();
+    if (first.describe_ != nullptr && block.rung_of(*this) == rung::ring) {
+        start_transfer(first);
+        return;
+    }
+    if (poll_error != 0) {
+        // Nothing can poll it, nothing can transfer it: the waiter hears why.
+        static_cast<list_node&>(first).unlink();
+        first.result_ = -poll_error;
+        block.unpin();
+        first.complete_later();
+        if (!waiters.empty())
+            schedule();
+        return;
+    }
+    ensure_armed();
+}
+
+void direction::ensure_armed() noexcept {
+    if (poll.armed) {
+        quiet =
+            !poll.removing; // the attempt that brought us here found nothing, and no report has come since
+        return;
+    }
+    poll.fd = block.io_fd;
+    poll.armed = true;
+    poll.removing = false;
+    quiet = true; // arming tests the level
+    block.pin();
+    block.owner->waits().arm(poll);
+}
+
+void direction::on_poll(long result, bool more) noexcept {
+    descriptor& pinned = block;
+    const bool was_armed = poll.armed;
+    poll.armed = more;
+    if (!more)
+        poll.removing = false;
+    quiet = false;
+    if (result < 0 && result != -ECANCELED) {
+        if (result == -EPERM)
+            block.rung_of(*this) = rung::ring; // cannot be polled
+        else
+            poll_error = static_cast<int>(-result);
+    }
+    if (!waiters.empty()) {
+        idle_events = 0;
+        schedule();
+    } else if (result >= 0) {
+        // Something may be there that no attempt has seen: the next operation tries.
+        misses = 0;
+        update_fast();
+        if (more && !poll.removing && ++idle_events >= idle_events_max) {
+            idle_events = 0;
+            poll.removing = true;
+            block.owner->waits().disarm(poll);
+        }
+    }
+    if (was_armed && !more) {
+        pinned.released();
+        pinned.unpin();
+    }
+}
+
+void direction::start_transfer(descriptor_operation& first) noexcept {
+    if (work.pending || !first.describe_(first, work))
+        return;
+    work.fd = block.io_fd;
+    work.pending = true;
+    block.pin();
+    block.owner->waits().start(work);
+}
+
+void direction::on_transfer(long result) noexcept {
+    descriptor& pinned = block;
+    work.pending = false;
+    if (!waiters.empty()) {
+        descriptor_operation& first = waiters.front();
+        if ((result == -EINTR || result == -EAGAIN) && !first.cancelling_ && !block.closed) {
+            start_transfer(first);
+            pinned.unpin();
+            return;
+        }
+        static_cast<list_node&>(first).unlink();
+        first.result_ = result == -EINTR || result == -EAGAIN ? -ECANCELED : result;
+        pinned.unpin();
+        first.complete_later();
+        if (!waiters.empty() && !block.closed)
+            schedule();
+        else
+            update_fast();
+    }
+    pinned.released();
+    pinned.unpin();
+}
+
+void direction::prove() noexcept {
+    if (waiters.empty() || quiet || scheduled)
+        return;
+    schedule();
+}
+
+void direction::cancel_waiters() noexcept {
+    fast = false;
+    if (work.pending) {
+        waiters.front().cancelling_ = true;
+        block.owner->waits().cancel(work);
+    }
+    waiters.for_each([this](descriptor_operation& waiter) {
+        if (waiter.cancelling_)
+            return;
+        static_cast<list_node&>(waiter).unlink();
+        waiter.result_ = -ECANCELED;
+        waiter.complete_later();
+        block.unpin();
+    });
+    if (poll.armed && !poll.removing) {
+        poll.removing = true;
+        block.owner->waits().disarm(poll);
+    }
+}
+
+// --- descriptor_operation -----------------------------------------------------------------------------------------------
+
+bool descriptor_operation::start_slow(direction& where) noexcept {
+    descriptor& block = where.block;
+    operation_counters& counts = home().counters_of(kind_);
+    if (const int error = block.bind(home()); error != 0) {
+        result_ = -error;
+        return true;
+    }
+    if (stop_requested()) {
+        result_ = -ECANCELED;
+        return true;
+    }
+    at_ = &where;
+    if (wanted_ == 0 && (kind_ == operation_kind::read || kind_ == operation_kind::write)) {
+        result_ = 0; // as the kernel: nothing asked for, nothing tested
+        return true;
+    }
+    if (!where.waiters.empty()) {
+        // No barging: a fresh operation queues behind those who wait, also behind one that was chosen and has not run yet.
+        where.enqueue(*this);
+    } else if (home().budget <= 0) {
+        counts.budget_yields.add();
+        where.enqueue(*this);
+        where.schedule();
+    } else if (describe_ != nullptr && block.rung_of(where) == rung::ring) {
+        where.enqueue(*this);
+        where.start_transfer(*this);
+    } else if (where.predicts_wait() && where.poll_error == 0) {
+        counts.predictor_skips.add();
+        where.enqueue(*this);
+        if (!where.poll.armed)
+            where.ensure_armed();
+        else if (!where.quiet)
+            home().watch_unproved(where);
+    } else {
+        result_ = attempt_(*this);
+        return settle_first_attempt(where);
+    }
+    counts.armed.add();
+    listen_for_stop(
+        [](stop_hook& hook) noexcept { static_cast<descriptor_operation&>(from_hook(hook)).cancel(); });
+    return false;
+}
+
+bool descriptor_operation::settle_first_attempt(direction& where) noexcept {
+    operation_counters& counts = home().counters_of(kind_);
+    if (result_ != -EAGAIN) {
+        if (result_ >= 0) {
+            const auto moved = static_cast<std::size_t>(result_);
+            where.hit(moved, wanted_);
+            where.update_fast();
+            home().charge(moved);
+            counts.inline_completions.add();
+        }
+        return true;
+    }
+    counts.nowait_misses.add();
+    where.miss();
+    direction& at = at_ != nullptr ? *at_ : where;
+    const bool first = at.waiters.empty();
+    at.enqueue(*this);
+    if (first)
+        at.wait_for_event();
+    counts.armed.add();
+    if (list_node::linked()) {
+        listen_for_stop(
+            [](stop_hook& hook) noexcept { static_cast<descriptor_operation&>(from_hook(hook)).cancel(); });
+    }
+    return false;
+}
+
+void descriptor_operation::cancel() noexcept {
+    if (!list_node::linked() || cancelling_)
+        return;
+    direction& where = *at_;
+    if (where.work.pending && &where.waiters.front() == this) {
+        // The kernel works on the buffer: the end comes with its completion.
+        cancelling_ = true;
+        where.block.owner->waits().cancel(where.work);
+        return;
+    }
+    unlink();
+    result_ = -ECANCELED;
+    complete_later();
+    // If it was the chosen one, the direction stands in the ready queue and will serve the next; nothing was taken.
+    where.update_fast();
+    where.block.unpin();
+}
+
+void descriptor_operation::abandon() noexcept {
+    direction& where = *at_;
+    assert(!(where.work.pending && &where.waiters.front() == this) &&
+           "a frame with a buffer in the kernel's hands is destroyed");
+    list_node::unlink();
+    where.block.unpin();
+}
+
+// --- read and write ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+std::size_t total(const iovec* parts, int count) noexcept {
+    std::size_t sum = 0;
+    for (int i = 0; i < count; ++i)
+        sum += parts[i].iov_len;
+    return sum;
+}
+
+} // namespace
+
+bool read_operation::first_attempt_failed() noexcept {
+    attempt_ = &attempt;
+    describe_ = &describe;
+    wanted_ = single_.iov_len;
+    at_ = nullptr;
+    block_ = block_->resolved();
+    if (result_ == -EINTR)
+        return start_slow(block_->in);
+    return settle_first_attempt(block_->in);
+}
+
+bool read_operation::start_other() noexcept {
+    attempt_ = &attempt;
+    describe_ = &describe;
+    if (block_ == nullptr || count_ < 0) {
+        result_ = block_ == nullptr ? -EBADF : count_;
+        return true;
+    }
+    wanted_ = parts_ == nullptr ? single_.iov_len : total(parts_, count_);
+    if (const int error = block_->bind(home()); error != 0) {
+        result_ = -error;
+        return true;
+    }
+    block_ = block_->resolved();
+    return start_slow(block_->in);
+}
+
+long read_operation::attempt(descriptor_operation& self) noexcept {
+    auto& read = static_cast<read_operation&>(self);
+    return read.block_->attempt_read(read.parts_ != nullptr ? read.parts_ : &read.single_, read.count_);
+}
+
+bool read_operation::describe(descriptor_operation& self, transfer& work) noexcept {
+    auto& read = static_cast<read_operation&>(self);
+    const iovec& part = read.parts_ != nullptr ? read.parts_[0] : read.single_;
+    work.write = false;
+    work.data = part.iov_base;
+    work.size = part.iov_len;
+    return true;
+}
+
+bool write_operation::first_attempt_failed() noexcept {
+    attempt_ = &attempt;
+    describe_ = &describe;
+    wanted_ = single_.iov_len;
+    block_ = block_->resolved();
+    if (result_ == -EINTR)
+        return start_slow(block_->out);
+    return settle_first_attempt(block_->out);
+}
+
+bool write_operation::start_other() noexcept {
+    attempt_ = &attempt;
+    describe_ = &describe;
+    if (block_ == nullptr || count_ < 0) {
+        result_ = block_ == nullptr ? -EBADF : count_;
+        return true;
+    }
+    wanted_ = parts_ == nullptr ? single_.iov_len : total(parts_, count_);
+    if (const int error = block_->bind(home()); error != 0) {
+        result_ = -error;
+        return true;
+    }
+    block_ = block_->resolved();
+    return start_slow(block_->out);
+}
+
+long write_operation::attempt(descriptor_operation& self) noexcept {
+    auto& write = static_cast<write_operation&>(self);
+    return write.block_->attempt_write(write.parts_ != nullptr ? write.parts_ : &write.single_, write.count_);
+}
+
+bool write_operation::describe(descriptor_operation& self, transfer& work) noexcept {
+    auto& write = static_cast<write_operation&>(self);
+    const iovec& part = write.parts_ != nullptr ? write.parts_[0] : write.single_;
+    work.write = true;
+    work.data = part.iov_base;
+    work.size = part.iov_len;
+    return true;
+}
+
+// --- splice, tee, ready --------------------------------------------------------------------------------------------------------
+
+bool pipe_to_pipe_operation::start() noexcept {
+    attempt_ = &attempt;
+    wanted_ = size_;
+    if (block_ == nullptr || to_ == nullptr) {
+        result_ = -EBADF;
+        return true;
+    }
+    for (descriptor** block : {&block_, &to_}) {
+        if (const int error = (*block)->bind(home()); error != 0) {
+            result_ = -error;
+            return true;
+        }
+        *block = (*block)->resolved();
+    }
+    if (!allowed_ && (!block_->owned || !to_->owned)) {
+        // Splicing makes the kernel forget, for everybody who shares the description, that it can do without waiting.
+        result_ = -EPERM;
+        return true;
+    }
+    // Nobody is passed: neither those who wait for data nor those who wait for room.
+    return start_slow(block_->in.waiters.empty() && !to_->out.waiters.empty() ? to_->out : block_->in);
+}
+
+long pipe_to_pipe_operation::attempt(descriptor_operation& self) noexcept {
+    auto& op = static_cast<pipe_to_pipe_operation&>(self);
+    if (op.to_->closed || op.block_->closed)
+        return -ECANCELED; // one end was closed while this waited at the other
+    system& calls = *op.block_->calls;
+    const long n = op.copies_ ? calls.tee(op.block_->io_fd, op.to_->io_fd, op.size_)
+                              : calls.splice(op.block_->io_fd, op.to_->io_fd, op.size_);
+    if (n == 0 && op.copies_ && op.size_ != 0) {
+        // tee says 0 both at the end of the stream and when another reader was faster: only a hang-up is the end.
+        const int seen = calls.ready(op.block_->io_fd, POLLIN);
+        if (seen < 0 || (seen & (POLLHUP | POLLIN)) == POLLHUP)
+            return 0;
+        op.at_ = &op.block_->in;
+        return -EAGAIN;
+    }
+    if (n != -EAGAIN)
+        return n;
+    const int seen = calls.ready(op.block_->io_fd, POLLIN);
+    op.at_ = seen > 0 && (seen & (POLLIN | POLLHUP)) != 0 ? &op.to_->out : &op.block_->in;
+    return -EAGAIN;
+}
+
+bool ready_operation::start() noexcept {
+    attempt_ = &attempt;
+    wanted_ = 1;
+    if (block_ == nullptr) {
+        result_ = -EBADF;
+        return true;
+    }
+    if (const int error = block_->bind(home()); error != 0) {
+        result_ = -error;
+        return true;
+    }
+    block_ = block_->resolved();
+    return start_slow(for_writing_ ? block_->out : block_->in);
+}
+
+long ready_operation::attempt(descriptor_operation& self) noexcept {
+    auto& op = static_cast<ready_operation&>(self);
+    const int wanted = op.for_writing_ ? POLLOUT : POLLIN;
+    const int seen = op.block_->calls->ready(op.block_->io_fd, wanted);
+    if (seen < 0)
+        return seen;
+    if ((seen & POLLNVAL) != 0)
+        return -EBADF;
+    return (seen & (wanted | POLLHUP | POLLERR)) != 0 ? 1 : -EAGAIN;
+}
+
+// --- descriptor ----------------------------------------------------------------------------------------------------------------
+
+descriptor::descriptor(int number, bool is_owned, system& with) noexcept
+    : io_fd(number), in(*this, POLLIN), out(*this, POLLOUT), fd(number), owned(is_owned), calls(&with) {
+    post_node_.of = this;
+    post_node_.run = [](ready_node& node) noexcept {
+        descriptor* block = static_cast<closing_node&>(node).of;
+        (void)block->close();
+        block->unpin();
+    };
+}
+
+descriptor::~descriptor() {
+    if (forward_ != nullptr)
+        forward_->drop_handle();
+}
+
+int descriptor::bind(loop& home) noexcept {
+    if (owner == &home)
+        return closed ? EBADF : 0;
+    if (closed)
+        return EBADF;
+    if (owner != nullptr)
+        return EPERM;
+    if (descriptor* other = home.find_descriptor(fd);
+        other != nullptr && other != this && !other->closed && !owned) {
+        if (forward_ == nullptr) {
+            other->add_handle();
+            forward_ = other;
+        }
+        return 0;
+    }
+    try {
+        home.add_descriptor(*this);
+    } catch (...) {
+        return ENOMEM;
+    }
+    owner = &home;
+    calls = &home.calls();
+    in.update_fast();
+    out.update_fast();
+    return 0;
+}
+
+bool descriptor::descend(direction& d) noexcept {
+    rung& r = rung_of(d);
+    if (r == rung::nowait_flag && (kind == file_kind::pipe || kind == file_kind::fifo ||
+                                   kind == file_kind::terminal || kind == file_kind::character)) {
+        // A description of our own on the same object: it may be O_NONBLOCK, nobody shares it.
+        if (io_fd != fd) {
+            r = rung::ring; // the twin serves the other direction
+            return false;
+        }
+        const int twin = calls->reopen_nonblocking(fd, &d == &in);
+        if (twin >= 0) {
+            io_fd = twin;
+            r = rung::plain;
+            return true;
+        }
+    }
+    r = rung::ring;
+    return false;
+}
+
+long descriptor::attempt_read(const iovec* parts, int count) noexcept {
+    for (;;) {
+        long n = 0;
+        switch (how[0]) {
+        case rung::plain:
+            return calls->read(io_fd, parts, count);
+        case rung::socket:
+            return calls->receive(fd, parts, count);
+        case rung::nowait_flag:
+            n = calls->read_nowait(fd, parts, count);
+            if (n == -EAGAIN && (kind == file_kind::regular || kind == file_kind::block))
+                how[0] = rung::ring; // not in the page cache, and nothing can poll it
+            if (n != -EOPNOTSUPP)
+                return n;
+            if (!descend(in))
+                return -EAGAIN;
+            continue;
+        case rung::ring:
+            return -EAGAIN;
+        }
+    }
+}
+
+long descriptor::attempt_write(const iovec* parts, int count) noexcept {
+    for (;;) {
+        long n = 0;
+        switch (how[1]) {
+        case rung::plain:
+            return calls->write(io_fd, parts, count);
+        case rung::socket:
+            return calls->send(fd, parts, count);
+        case rung::nowait_flag:
+            n = calls->write_nowait(fd, parts, count);
+            if (n == -EAGAIN && (kind == file_kind::regular || kind == file_kind::block))
+                how[1] = rung::ring;
+            if (n != -EOPNOTSUPP)
+                return n;
+            if (!descend(out))
+                return -EAGAIN;
+            continue;
+        case rung::ring:
+            return -EAGAIN;
+        }
+    }
+}
+
+int descriptor::close() noexcept {
+    if (closed)
+        return EBADF;
+    if (owner != nullptr && !owner->on_own_thread())
+        return EPERM;
+    closed = true;
+    in.fast = out.fast = false;
+    pin();
+    if (owner != nullptr && !owner->forked()) {
+        in.cancel_waiters();
+        out.cancel_waiters();
+        if (in.poll.armed || out.poll.armed || in.work.pending || out.work.pending) {
+            // The kernel holds the file for as long as something is armed on it: an end that is "closed" meanwhile would keep
+            // its peer from seeing the end of the stream. Submit the removals and look for their answers at once.
+            closing_ = true;
+            ++owner->closing;
+            owner->waits().collect();
+        } else {
+            finish_close();
+        }
+    } else {
+        finish_close();
+    }
+    unpin();
+    return 0;
+}
+
+void descriptor::released() noexcept {
+    if (closing_ && !in.poll.armed && !out.poll.armed && !in.work.pending && !out.work.pending) {
+        closing_ = false;
+        --owner->closing;
+        finish_close();
+    }
+}
+
+void descriptor::finish_close() noexcept {
+    if (owner != nullptr) {
+        static_cast<list_node&>(in).unlink();
+        static_cast<list_node&>(out).unlink();
+        owner->remove_descriptor(*this);
+    }
+    if (io_fd != fd)
+        calls->close(io_fd);
+    if (owned)
+        calls->close(fd);
+}
+
+void descriptor::drop_handle() noexcept {
+    if (--handles_ != 0)
+        return;
+    if (closed) {
+        maybe_delete();
+        return;
+    }
+    if (owner != nullptr && !owner->on_own_thread()) {
+        // Away from its loop: the loop closes it. If the loop has just gone, it has detached the block.
+        ++pins_;
+        if (owner->remote().post(post_node_))
+            return;
+        --pins_;
+        owner = nullptr;
+    }
+    pin();
+    (void)close();
+    unpin();
+}
+
+void descriptor::unpin() noexcept {
+    assert(pins_ != 0);
+    --pins_;
+    maybe_delete();
+}
+
+void descriptor::maybe_delete() noexcept {
+    if (pins_ == 0 && handles_ == 0 && closed && !closing_)
+        delete this;
+}
+
+void descriptor::detach() noexcept {
+    if (owner == nullptr)
+        return;
+    for (direction* d : {&in, &out}) {
+        static_cast<list_node&>(*d).unlink();
+        d->fast = false;
+        if (std::exchange(d->poll.armed, false))
+            --pins_;
+        if (std::exchange(d->work.pending, false))
+            --pins_;
+        if (std::exchange(d->scheduled, false))
+            --pins_;
+    }
+    owner->remove_descriptor(*this);
+    owner = nullptr;
+    if (std::exchange(closing_, false))
+        finish_close();
+    maybe_delete();
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

@@ -1,0 +1,140 @@
+#include <nowait/detail/frame_pool.hpp>
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+namespace {
+
+thread_local frame_pool* current_pool = nullptr;
+
+} // namespace
+
+// Blocks are never smaller than a header and never over-aligned: GCC 12 allocates frames with the plain operator new.
+
+frame_pool* frame_pool::exchange_current(frame_pool* pool) noexcept {
+    return std::exchange(current_pool, pool);
+}
+
+void* frame_pool::allocate(std::size_t size) {
+    const std::size_t size_class = (size + sizeof(block) + grain - 1) / grain;
+    frame_pool* pool = current_pool;
+    if (pool == nullptr || size_class >= classes) [[unlikely]] {
+        auto* plain = static_cast<block*>(std::malloc(size + sizeof(block)));
+        if (plain == nullptr)
+            throw std::bad_alloc();
+        plain->pool = nullptr;
+        plain->size_class = 0;
+        if (pool != nullptr)
+            pool->allocated.add();
+        return plain + 1;
+    }
+    block*& head = pool->lists_[size_class];
+    if (head == nullptr && pool->remote_.load(std::memory_order_relaxed) != nullptr)
+        pool->take_remote();
+    block* b = head;
+    if (b != nullptr) [[likely]] {
+        head = b->next;
+        pool->cached_ -= size_class * grain;
+        pool->recycled.add();
+    } else {
+        b = static_cast<block*>(std::malloc(size_class * grain));
+        if (b == nullptr)
+            throw std::bad_alloc();
+        pool->allocated.add();
+    }
+    b->pool = pool;
+    b->size_class = size_class;
+    ++pool->outstanding_;
+    return b + 1;
+}
+
+namespace {
+
+// Marks the word of a pool whose owner has gone.
+alignas(16) char closed_storage[16];
+
+} // namespace
+
+void frame_pool::deallocate(void* frame) noexcept {
+    block* b = static_cast<block*>(frame) - 1;
+    frame_pool* pool = b->pool;
+    if (pool == nullptr) {
+        std::free(b);
+        return;
+    }
+    if (pool == current_pool) [[likely]] {
+        pool->free_local(b);
+        return;
+    }
+    auto* const closed = reinterpret_cast<block*>(closed_storage);
+    block* seen = pool->remote_.load(std::memory_order_acquire);
+    for (;;) {
+        if (seen == closed) {
+            std::free(b);
+            // acq_rel: whoever brings the count to zero has seen everybody else's last use of the pool.
+            if (pool->orphans_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+                delete pool;
+            return;
+        }
+        b->next = seen;
+        // Release pairs with the owner's exchange in take_remote(): it sees `next`.
+        if (pool->remote_.compare_exchange_strong(seen, b, std::memory_order_release,
+                                                  std::memory_order_acquire))
+            return;
+    }
+}
+
+void frame_pool::free_local(block* b) noexcept {
+    --outstanding_;
+    const std::size_t bytes = b->size_class * grain;
+    if (cached_ + bytes > cached_bytes_max) {
+        std::free(b);
+        return;
+    }
+    cached_ += bytes;
+    b->next = lists_[b->size_class];
+    lists_[b->size_class] = b;
+}
+
+void frame_pool::take_remote() noexcept {
+    block* b = remote_.exchange(nullptr, std::memory_order_acquire);
+    while (b != nullptr) {
+        block* following = b->next;
+        free_local(b);
+        b = following;
+    }
+}
+
+void frame_pool::trim() noexcept {
+    take_remote();
+    for (block*& head : lists_) {
+        while (head != nullptr)
+            std::free(std::exchange(head, head->next));
+    }
+    cached_ = 0;
+}
+
+void frame_pool::retire(frame_pool* pool) noexcept {
+    auto* const closed = reinterpret_cast<block*>(closed_storage);
+    block* late = pool->remote_.exchange(closed, std::memory_order_acq_rel);
+    while (late != nullptr) {
+        block* following = late->next;
+        pool->free_local(late);
+        late = following;
+    }
+    for (block*& head : pool->lists_) {
+        while (head != nullptr)
+            std::free(std::exchange(head, head->next));
+    }
+    const long out = static_cast<long>(pool->outstanding_);
+    // Foreign threads may have counted down already; whoever sees the sum reach zero deletes.
+    if (pool->orphans_.fetch_add(out, std::memory_order_acq_rel) + out == 0)
+        delete pool;
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

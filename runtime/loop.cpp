@@ -1,0 +1,389 @@
+#include "timer_wheel.hpp"
+
+#include <nowait/detail/descriptor.hpp>
+#include <nowait/detail/driver.hpp>
+#include <nowait/detail/frame_pool.hpp>
+#include <nowait/detail/loop.hpp>
+#include <nowait/detail/promise.hpp>
+
+#include <cassert>
+#include <cerrno>
+#include <vector>
+
+#include <pthread.h>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+driver::~driver() = default;
+
+namespace {
+
+thread_local loop* current_loop = nullptr;
+
+// Counts forks, in the child. Every loop remembers the value it was made under; a different one means that ring memory and
+// descriptors are shared with a parent that still uses them.
+unsigned fork_count = 0;
+
+void watch_forks() noexcept {
+    static const bool watching = [] {
+        ::pthread_atfork(nullptr, nullptr, [] { ++fork_count; });
+        return true;
+    }();
+    (void)watching;
+}
+
+} // namespace
+
+// --- mailbox -----------------------------------------------------------------------------------------------------------
+
+bool mailbox::post(ready_node& node) noexcept {
+    switch (inbox_.push(node)) {
+    case push_outcome::closed:
+        return false;
+    case push_outcome::delivered:
+        return true;
+    case push_outcome::wake_needed:
+        break;
+    }
+    waking_.fetch_add(
+        1); // seq_cst, with the exchange in close(): either it sees our count, or we see its null
+    if (driver* d = driver_.load())
+        d->wake();
+    waking_.fetch_sub(1);
+    return true;
+}
+
+void mailbox::request_stop() noexcept {
+    stop_requested_.store(true);
+    waking_.fetch_add(1);
+    if (driver* d = driver_.load())
+        d->wake();
+    waking_.fetch_sub(1);
+}
+
+void mailbox::close() noexcept {
+    driver_.exchange(nullptr);
+    // A waker holds the count for one write to an eventfd.
+    while (waking_.load() != 0) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
+// --- loop ----------------------------------------------------------------------------------------------------------------
+
+struct loop_parts {
+    timer_wheel timers;
+    list<promise_base> roots;
+    list<direction> unproved;
+    std::vector<descriptor*> descriptors; // by number
+};
+
+loop::loop(system& calls, std::unique_ptr<driver> waits, int budget_per_turn)
+    : budget_per_turn_(budget_per_turn), system_(&calls), driver_(std::move(waits)),
+      mailbox_(new mailbox(*driver_)), frames_(new frame_pool), parts_(new loop_parts) {
+    watch_forks();
+    fork_generation_ = fork_count;
+}
+
+loop* loop::current() noexcept {
+    return current_loop;
+}
+
+bool loop::forked() const noexcept {
+    return fork_generation_ != fork_count;
+}
+
+bool loop::on_own_thread() const noexcept {
+    return !bound_ || thread_ == static_cast<unsigned long>(::pthread_self());
+}
+
+list<promise_base>& loop::roots() noexcept {
+    return parts_->roots;
+}
+
+int loop::enter() noexcept {
+    if (forked() || running_ || !on_own_thread())
+        return EPERM;
+    if (!bound_) {
+        if (const int error = driver_->bind_to_thread(); error != 0)
+            return error;
+        bound_ = true;
+        thread_ = static_cast<unsigned long>(::pthread_self());
+    }
+    running_ = true;
+    outer_frames_ = frame_pool::exchange_current(frames_);
+    outer_loop_ = std::exchange(current_loop, this);
+    return 0;
+}
+
+void loop::leave() noexcept {
+    running_ = false;
+    frame_pool::exchange_current(outer_frames_);
+    current_loop = outer_loop_;
+}
+
+void loop::read_clock() noexcept {
+    now_ = system_->now();
+    clock_read_ = true;
+}
+
+void loop::add_timer(timer_node& node) noexcept {
+    parts_->timers.insert(node);
+}
+void loop::remove_timer(timer_node& node) noexcept {
+    parts_->timers.remove(node);
+}
+
+void loop::expire_timers() noexcept {
+    if (parts_->timers.empty())
+        return;
+    read_clock();
+    parts_->timers.advance(now_);
+}
+
+void loop::watch_unproved(direction& waiting) noexcept {
+    if (!static_cast<list_node&>(waiting).linked()) {
+        waiting.unproved_passes = 0;
+        parts_->unproved.push_back(waiting);
+    }
+}
+
+void loop::prove(bool about_to_sleep) noexcept {
+    // Passes are short; a handful of them bounds how long data may lie unseen behind a wrong prediction.
+    constexpr std::uint8_t passes_max = 8;
+    parts_->unproved.for_each([about_to_sleep](direction& waiting) {
+        if (about_to_sleep || ++waiting.unproved_passes >= passes_max) {
+            static_cast<list_node&>(waiting).unlink();
+            waiting.prove();
+        }
+    });
+}
+
+void loop::take_inbox() noexcept {
+    if (!mailbox_->inbox_.maybe_filled())
+        return;
+    ready_node* node = mailbox_->inbox_.take();
+    while (node != nullptr) {
+        ready_node* following = node->next_ready;
+        post(*node);
+        remote_posts_.add();
+        node = following;
+    }
+}
+
+void loop::run_transfers() noexcept {
+    // The one place that resumes coroutines. A chain of children that start and end goes round here, in constant stack.
+    int left = transfers_per_turn;
+    while (next != nullptr) {
+        promise_base& frame = *std::exchange(next, nullptr);
+        if (--left < 0) [[unlikely]] {
+            // A turn may not last for ever, even if it awaits nothing but children that end at once.
+            frame.run = [](ready_node& node) noexcept {
+                auto& resumed = static_cast<promise_base&>(node);
+                resumed.home->next = &resumed;
+            };
+            post(frame);
+            return;
+        }
+        frame.self.resume();
+        if (finished != nullptr) {
+            promise_base& ended = *std::exchange(finished, nullptr);
+            promise_base* const parent = ended.parent;
+            frame_owner* const owner = ended.owner;
+            if (parent == nullptr) {
+                static_cast<list_node&>(ended).unlink();
+                --live;
+            }
+            ended.self.destroy();
+            if (parent != nullptr) {
+                parent->child = nullptr;
+                next = parent;
+            } else {
+                owner->frame_ended(*owner);
+            }
+        }
+    }
+}
+
+void loop::run_ready(int limit) noexcept {
+    clock::time_point began{};
+    for (int i = 0; i < limit && ready_head_ != nullptr; ++i) {
+        ready_node& node = *ready_head_;
+        ready_head_ = node.next_ready;
+        if (ready_head_ == nullptr)
+            ready_tail_ = &ready_head_;
+        budget = budget_per_turn_;
+        clock_read_ = false;
+        turns_.add();
+        node.run(node);
+        run_transfers();
+        // Long turns: do not let 64 of them pass before looking outside. Reading the clock costs as much as a few yields,
+        // so it is read on every 16th turn only.
+        if ((i & 15) == 15) {
+            read_clock();
+            if (began == clock::time_point{})
+                began = now_;
+            else if (now_ - began > std::chrono::microseconds(100))
+                return;
+        }
+    }
+}
+
+void loop::look_outside() noexcept {
+    passes_.add();
+    take_inbox();
+    if (mailbox_->stop_requested_.load(std::memory_order_relaxed) && !root_stop_.stop_requested())
+        [[unlikely]]
+        root_stop_.request_stop();
+    if (driver_->has_work())
+        driver_->collect();
+    expire_timers();
+    prove(false);
+}
+
+void loop::sleep(clock::time_point deadline) noexcept {
+    prove(true);
+    if (ready_head_ != nullptr)
+        return;
+    const auto timers = parts_->timers.next_look();
+    if (timers < deadline)
+        deadline = timers;
+    // park() and a poster's push are one atomic word: a node that came before is seen here, a node that comes later wakes.
+    // The stop flag is no node; its setter wakes always, and the driver keeps a wake that came early.
+    if (!mailbox_->inbox_.park())
+        return;
+    if (!mailbox_->stop_requested_.load() || root_stop_.stop_requested())
+        driver_->wait(deadline);
+    clock_read_ = false;
+}
+
+void loop::run_until_idle(clock::time_point deadline) noexcept {
+    while (live != 0 || closing != 0) {
+        if (forked()) [[unlikely]]
+            return;
+        look_outside();
+        run_ready(resumptions_per_look);
+        if (ready_head_ == nullptr && (live != 0 || closing != 0))
+            sleep(deadline);
+        if (deadline != clock::time_point::max()) {
+            read_clock();
+            if (now_ >= deadline)
+                return;
+        }
+    }
+}
+
+// --- descriptors -----------------------------------------------------------------------------------------------------------
+
+descriptor* loop::find_descriptor(int fd) const noexcept {
+    const auto index = static_cast<std::size_t>(fd);
+    return index < parts_->descriptors.size() ? parts_->descriptors[index] : nullptr;
+}
+
+void loop::add_descriptor(descriptor& block) {
+    const auto index = static_cast<std::size_t>(block.fd);
+    if (index >= parts_->descriptors.size())
+        parts_->descriptors.resize(index + index / 2 + 16);
+    parts_->descriptors[index] = &block;
+}
+
+void loop::remove_descriptor(descriptor& block) noexcept {
+    const auto index = static_cast<std::size_t>(block.fd);
+    if (index < parts_->descriptors.size() && parts_->descriptors[index] == &block)
+        parts_->descriptors[index] = nullptr;
+}
+
+// --- the end ---------------------------------------------------------------------------------------------------------------
+
+void loop::destroy_frames() noexcept {
+    // Leaves first: a parent's locals may be borrowed by its child. Composed operations start their children later than the
+    // frame that holds them, so the youngest root goes first.
+    while (!parts_->roots.empty()) {
+        auto& root = parts_->roots.back();
+        promise_base* leaf = &root;
+        while (leaf->child != nullptr)
+            leaf = leaf->child;
+        if (leaf->parent != nullptr)
+            leaf->parent->child = nullptr;
+        else
+            static_cast<list_node&>(*leaf).unlink();
+        leaf->self.destroy();
+    }
+    live = 0;
+}
+
+loop::~loop() {
+    const bool is_child = forked();
+    if (is_child) {
+        driver_->abandon();
+    } else {
+        root_stop_.request_stop();
+    }
+    // Last posts: functions from other threads run now; operations among them only put themselves into the ready queue.
+    for (ready_node* node = mailbox_->inbox_.close(); node != nullptr;) {
+        ready_node* following = node->next_ready;
+        node->run(*node);
+        next = nullptr;
+        node = following;
+    }
+    mailbox_->close();
+
+    // Memory in the kernel's hands first: frames may only go when every transfer has come back.
+    const auto deadline = system_->now() + destructor_wait;
+    auto in_flight = [this] {
+        for (descriptor* block : parts_->descriptors) {
+            if (block != nullptr && (block->in.work.pending || block->out.work.pending))
+                return true;
+        }
+        return false;
+    };
+    while (!is_child && in_flight() && system_->now() < deadline)
+        driver_->wait(deadline);
+
+    ready_head_ = nullptr;
+    ready_tail_ = &ready_head_;
+    frame_pool* const outer = frame_pool::exchange_current(frames_);
+    destroy_frames();
+    while (!is_child && closing != 0 && system_->now() < deadline)
+        driver_->wait(deadline);
+    ready_head_ = nullptr;
+    ready_tail_ = &ready_head_;
+    for (descriptor* block : parts_->descriptors) {
+        if (block != nullptr)
+            block->detach();
+    }
+    driver_.reset();
+    frame_pool::exchange_current(outer == frames_ ? nullptr : outer);
+    frame_pool::retire(frames_);
+    mailbox_->release();
+}
+
+runtime_stats loop::snapshot() const noexcept {
+    runtime_stats s;
+    for (std::size_t i = 0; i < operation_kinds; ++i) {
+        const operation_counters& from = counters[i];
+        operation_stats& to = s.operations[i];
+        to.inline_completions = from.inline_completions.get();
+        to.armed = from.armed.get();
+        to.punted = from.punted.get();
+        to.nowait_misses = from.nowait_misses.get();
+        to.predictor_skips = from.predictor_skips.get();
+        to.budget_yields = from.budget_yields.get();
+    }
+    s.turns = turns_.get();
+    s.passes = passes_.get();
+    s.submissions = driver_->counters.submissions.get();
+    s.enters = driver_->counters.enters.get();
+    s.completions = driver_->counters.completions.get();
+    s.remote_posts = remote_posts_.get();
+    s.remote_wakes = driver_->counters.wakes.get();
+    s.frames_allocated = frames_->allocated.get();
+    s.frames_recycled = frames_->recycled.get();
+    return s;
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

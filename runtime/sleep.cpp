@@ -1,0 +1,52 @@
+#include <nowait/detail/loop.hpp>
+#include <nowait/sleep.hpp>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+bool sleep_operation::start() noexcept {
+    operation_counters& counts = home().counters_of(operation_kind::sleep);
+    if (stop_requested())
+        return true;
+    if (relative_)
+        timer_.deadline =
+            span_ == clock::duration::max() ? clock::time_point::max() : deadline_after(home().now(), span_);
+    const bool over = relative_
+                          ? span_ <= clock::duration::zero()
+                          : timer_.deadline != clock::time_point::max() && timer_.deadline <= home().now();
+    if (over) {
+        error_ = 0;
+        if (home().budget > 0) {
+            home().charge(0);
+            counts.inline_completions.add();
+            return true;
+        }
+        counts.budget_yields.add();
+        complete_later();
+        return false;
+    }
+    waiting_ = true;
+    timer_.of = this;
+    timer_.on_expiry = [](timer_node& timer) noexcept {
+        sleep_operation& self = *static_cast<embedded_timer&>(timer).of;
+        self.waiting_ = false;
+        self.error_ = 0;
+        self.complete_later();
+    };
+    home().add_timer(timer_);
+    counts.armed.add();
+    listen_for_stop(
+        [](stop_hook& hook) noexcept { static_cast<sleep_operation&>(from_hook(hook)).cancel(); });
+    return false;
+}
+
+void sleep_operation::cancel() noexcept {
+    if (!waiting_)
+        return; // it has expired: the result is on its way
+    waiting_ = false;
+    home().remove_timer(timer_);
+    complete_later();
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

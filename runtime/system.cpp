@@ -1,0 +1,334 @@
+// The real system: the kernel's calls, with their errors as values and without their signals.
+#include <nowait/detail/sync.hpp>
+#include <nowait/detail/system.hpp>
+#include <nowait/detail/system_call.hpp>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept {
+    ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr,
+              0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept {
+    ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr,
+              0);
+}
+
+void futex_lock::lock_contended() noexcept {
+    // The lock is held for a few dozen nanoseconds: look a little before sleeping.
+    for (int i = 0; i < 64; ++i) {
+        std::uint32_t expected = 0;
+        if (word_.load(std::memory_order_relaxed) == 0 &&
+            word_.compare_exchange_strong(expected, 1, std::memory_order_acquire, std::memory_order_relaxed))
+            return;
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    // From here on the word says "somebody sleeps": whoever unlocks wakes one. Acquire pairs with unlock's release.
+    while (word_.exchange(2, std::memory_order_acquire) != 0)
+        futex_wait(word_, 2);
+}
+
+system::~system() = default;
+
+namespace {
+
+template <class T>
+long negated(T result) noexcept {
+    return result >= 0 ? static_cast<long>(result) : -static_cast<long>(errno);
+}
+
+/// SIGPIPE kept away from this thread for the length of a call, for kernels and calls without a flag for it: blocked before,
+/// and if the call raised it, taken off again; unless one was pending before, which is then not ours to take.
+class sigpipe_guard {
+public:
+    sigpipe_guard() noexcept {
+        sigemptyset(&pipe_);
+        sigaddset(&pipe_, SIGPIPE);
+        sigset_t pending;
+        sigemptyset(&pending);
+        sigpending(&pending);
+        was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+        if (!was_pending_)
+            pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    sigpipe_guard(const sigpipe_guard&) = delete;
+    sigpipe_guard& operator=(const sigpipe_guard&) = delete;
+    long finish(long outcome) noexcept {
+        if (was_pending_)
+            return outcome;
+        if (outcome == -EPIPE) {
+            const timespec at_once{0, 0};
+            while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+            }
+        }
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        return outcome;
+    }
+
+private:
+    sigset_t pipe_{};
+    sigset_t before_{};
+    bool was_pending_ = false;
+};
+
+class kernel_system final : public system {
+public:
+    kernel_system() noexcept {
+        if (const char* masked = ::secure_getenv("NOWAIT_FEATURES"))
+            mask(masked);
+        if (has(feature::nosignal) && !probe_nosignal())
+            features_ &= ~static_cast<std::uint32_t>(feature::nosignal);
+    }
+
+    long read(int fd, const iovec* parts, int count) noexcept override {
+        for (;;) {
+            const long n = negated(::readv(fd, parts, count));
+            if (n != -EINTR)
+                return n;
+        }
+    }
+    long write(int fd, const iovec* parts, int count) noexcept override {
+        return write_flags(fd, parts, count, 0);
+    }
+    long read_nowait(int fd, const iovec* parts, int count) noexcept override {
+        if (!has(feature::nowait))
+            return -EOPNOTSUPP;
+        for (;;) {
+            const long n = direct_preadv2(fd, parts, count, rwf_nowait);
+            if (n != -EINTR)
+                return n;
+        }
+    }
+    long write_nowait(int fd, const iovec* parts, int count) noexcept override {
+        if (!has(feature::nowait))
+            return -EOPNOTSUPP;
+        return write_flags(fd, parts, count, rwf_nowait);
+    }
+    long receive(int fd, const iovec* parts, int count) noexcept override {
+        msghdr message{};
+        message.msg_iov = const_cast<iovec*>(parts);
+        message.msg_iovlen = static_cast<std::size_t>(count);
+        for (;;) {
+            const long n = negated(::recvmsg(fd, &message, MSG_DONTWAIT));
+            if (n != -EINTR)
+                return n;
+        }
+    }
+    long send(int fd, const iovec* parts, int count) noexcept override {
+        msghdr message{};
+        message.msg_iov = const_cast<iovec*>(parts);
+        message.msg_iovlen = static_cast<std::size_t>(count);
+        for (;;) {
+            const long n = negated(::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+            if (n != -EINTR)
+                return n;
+        }
+    }
+    long splice(int from, int to, std::size_t size) noexcept override {
+        sigpipe_guard guard;
+        long n = 0;
+        do
+            n = negated(::splice(from, nullptr, to, nullptr, size, SPLICE_F_NONBLOCK | SPLICE_F_MOVE));
+        while (n == -EINTR);
+        return guard.finish(n);
+    }
+    long tee(int from, int to, std::size_t size) noexcept override {
+        sigpipe_guard guard;
+        long n = 0;
+        do
+            n = negated(::tee(from, to, size, SPLICE_F_NONBLOCK));
+        while (n == -EINTR);
+        return guard.finish(n);
+    }
+    int ready(int fd, int events) noexcept override {
+        pollfd one{fd, static_cast<short>(events), 0};
+        int n = 0;
+        do
+            n = ::poll(&one, 1, 0);
+        while (n < 0 && errno == EINTR);
+        return n < 0 ? -errno : one.revents;
+    }
+
+    int make_pipe(int (&ends)[2], bool packets) noexcept override {
+        if (::pipe2(ends, O_NONBLOCK | O_CLOEXEC | (packets ? O_DIRECT : 0)) != 0)
+            return -errno;
+        return 0;
+    }
+    int close(int fd) noexcept override {
+        // Linux frees the number even when close reports EINTR: never again.
+        return ::close(fd) == 0 || errno == EINTR ? 0 : -errno;
+    }
+    int inspect(int fd, file_info& info) noexcept override {
+        struct stat status{};
+        if (::fstat(fd, &status) != 0)
+            return -errno;
+        info.flags = ::fcntl(fd, F_GETFL);
+        if (info.flags < 0)
+            return -errno;
+        info.device = status.st_dev;
+        info.inode = status.st_ino;
+        info.size = 0;
+        switch (status.st_mode & S_IFMT) {
+        case S_IFIFO: {
+            // Anonymous pipes live on pipefs, which has no path: its device is the one of a pipe that we make.
+            info.kind = is_anonymous(fd) ? file_kind::pipe : file_kind::fifo;
+            break;
+        }
+        case S_IFSOCK:
+            info.kind = file_kind::socket;
+            break;
+        case S_IFREG:
+            info.kind = file_kind::regular;
+            info.size = static_cast<std::uint64_t>(status.st_size);
+            break;
+        case S_IFDIR:
+            info.kind = file_kind::directory;
+            break;
+        case S_IFCHR:
+            info.kind = ::isatty(fd) == 1 ? file_kind::terminal : file_kind::character;
+            break;
+        case S_IFBLK:
+            info.kind = file_kind::block;
+            break;
+        default:
+            info.kind = file_kind::other;
+        }
+        return 0;
+    }
+    int set_nonblocking(int fd) noexcept override {
+        const int flags = ::fcntl(fd, F_GETFL);
+        if (flags < 0)
+            return -errno;
+        if ((flags & O_NONBLOCK) == 0 && ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+            return -errno;
+        const int descriptor_flags = ::fcntl(fd, F_GETFD);
+        if (descriptor_flags < 0 || ::fcntl(fd, F_SETFD, descriptor_flags | FD_CLOEXEC) != 0)
+            return -errno;
+        return 0;
+    }
+    int reopen_nonblocking(int fd, bool for_reading) noexcept override {
+        char path[32];
+        std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const int twin =
+            ::open(path, (for_reading ? O_RDONLY : O_WRONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        if (twin < 0)
+            return -errno;
+        struct stat mine{};
+        struct stat theirs{};
+        if (::fstat(fd, &theirs) != 0 || ::fstat(twin, &mine) != 0 || mine.st_dev != theirs.st_dev ||
+            mine.st_ino != theirs.st_ino) {
+            ::close(twin);
+            return -ESTALE;
+        }
+        return twin;
+    }
+    int duplicate(int fd) noexcept override {
+        const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        return copy >= 0 ? copy : -errno;
+    }
+    long pipe_size(int fd) noexcept override { return negated(::fcntl(fd, F_GETPIPE_SZ)); }
+    long set_pipe_size(int fd, std::size_t size) noexcept override {
+        if (size > INT_MAX)
+            return -EINVAL;
+        return negated(::fcntl(fd, F_SETPIPE_SZ, static_cast<int>(size)));
+    }
+    long available(int fd) noexcept override {
+        int bytes = 0;
+        return ::ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : -static_cast<long>(errno);
+    }
+    std::chrono::steady_clock::time_point now() noexcept override { return std::chrono::steady_clock::now(); }
+    [[nodiscard]] bool real() const noexcept override { return true; }
+
+private:
+    long write_flags(int fd, const iovec* parts, int count, int flags) noexcept {
+        if (has(feature::nosignal)) {
+            for (;;) {
+                const long n = direct_pwritev2(fd, parts, count, flags | rwf_nosignal);
+                if (n == -EINTR)
+                    continue;
+                if (n != -EOPNOTSUPP || flags == 0)
+                    return n;
+                break; // some files know neither flag; ask again for the one that matters to the caller
+            }
+        }
+        sigpipe_guard guard;
+        long n = 0;
+        do
+            n = flags == 0 ? negated(::writev(fd, parts, count)) : direct_pwritev2(fd, parts, count, flags);
+        while (n == -EINTR);
+        return guard.finish(n);
+    }
+
+    static bool is_anonymous(int fd) noexcept {
+        char path[32];
+        char target[16] = {};
+        std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        const ssize_t n = ::readlink(path, target, sizeof target - 1);
+        return n > 5 && std::strncmp(target, "pipe:", 5) == 0;
+    }
+
+    static bool probe_nosignal() noexcept {
+        // A zero-length write tests the flags and nothing else: no reader is needed, no signal can come.
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+            return true; // out of descriptors: ask again at the first real write, which then falls back by itself
+        char byte = 0;
+        const iovec part{&byte, 1};
+        const long n = direct_pwritev2(ends[1], &part, 1, rwf_nosignal);
+        ::close(ends[0]);
+        ::close(ends[1]);
+        return n == 1;
+    }
+
+    void mask(const char* list) noexcept {
+        struct named {
+            const char* name;
+            feature bit;
+        };
+        static constexpr named names[] = {{"-nowait", feature::nowait},
+                                          {"-nosignal", feature::nosignal},
+                                          {"-defer_taskrun", feature::defer_taskrun},
+                                          {"-taskrun_flag", feature::taskrun_flag},
+                                          {"-multishot_poll", feature::multishot_poll}};
+        while (*list != '\0') {
+            const std::size_t length = std::strcspn(list, ",");
+            for (const named& n : names) {
+                if (std::strlen(n.name) == length && std::strncmp(n.name, list, length) == 0)
+                    features_ &= ~static_cast<std::uint32_t>(n.bit);
+            }
+            list += length;
+            list += *list == ',';
+        }
+    }
+};
+
+} // namespace
+
+system& real_system() noexcept {
+    static kernel_system kernel;
+    return kernel;
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

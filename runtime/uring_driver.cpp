@@ -1,0 +1,464 @@
+// The only file that knows liburing.
+#include "uring_driver.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <new>
+
+#include <liburing.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_THREAD__)
+#define NOWAIT_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NOWAIT_TSAN 1
+#endif
+#endif
+#if defined(NOWAIT_TSAN)
+extern "C" {
+void __tsan_acquire(void*);
+void __tsan_release(void*);
+}
+#endif
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+namespace {
+
+// What is queued before a submission happens after it for whoever reaps: the sanitizer cannot see that through the kernel.
+void hand_over(driver_target* target) noexcept {
+#if defined(NOWAIT_TSAN)
+    __tsan_release(target);
+#else
+    (void)target;
+#endif
+}
+void take_over(driver_target* target) noexcept {
+#if defined(NOWAIT_TSAN)
+    __tsan_acquire(target);
+#else
+    (void)target;
+#endif
+}
+
+// Names that liburing 2.3's headers lack; values are kernel ABI (6.15).
+constexpr unsigned enter_no_iowait = 1u << 7;
+constexpr unsigned feature_no_iowait = 1u << 17;
+
+constexpr unsigned entries_min = 64;
+constexpr unsigned entries_max = 32768;
+
+class uring_driver final : public driver {
+public:
+    uring_driver(system& calls, io_uring ring, int wake_fd) noexcept
+        : calls_(calls), ring_(ring), wake_fd_(wake_fd) {
+        multishot_ = calls.has(feature::multishot_poll);
+        waker_.fd = wake_fd;
+        waker_.events = POLLIN;
+        waker_.on_event = [](driver_target& target, long, bool more) noexcept {
+            static_cast<waker&>(target).armed = more;
+        };
+    }
+    ~uring_driver() override {
+        if (!abandoned_) {
+            io_uring_queue_exit(&ring_);
+            ::close(wake_fd_);
+        }
+    }
+
+    int bind_to_thread() noexcept override {
+        if (bound_)
+            return 0;
+        // The ring was made disabled, so that the thread that enables it, not the one that made it, is its single issuer.
+        if ((ring_.flags & IORING_SETUP_R_DISABLED) != 0 && !enable()) {
+            // io_uring_register is refused (some sandboxes do only that): a new ring, enabled from the start, made here.
+            io_uring_params parameters{};
+            parameters.flags = ring_.flags & ~static_cast<unsigned>(IORING_SETUP_R_DISABLED);
+            parameters.cq_entries = ring_.cq.ring_entries;
+            parameters.flags |= IORING_SETUP_CQSIZE;
+            io_uring fresh{};
+            if (const int error = io_uring_queue_init_params(ring_.sq.ring_entries, &fresh, &parameters);
+                error < 0)
+                return -error;
+            io_uring_queue_exit(&ring_);
+            ring_ = fresh;
+        }
+        bound_ = true;
+        arm(waker_);
+        return 0;
+    }
+
+    void arm(poll_source& source) noexcept override {
+        source.armed = true;
+        ++held_;
+        io_uring_sqe* sqe = next_entry();
+        if (sqe == nullptr) {
+            backlog_.push_back(source);
+            return;
+        }
+        prepare_poll(*sqe, source);
+    }
+
+    void disarm(poll_source& source) noexcept override {
+        source.removing = true;
+        if (static_cast<list_node&>(source).linked()) { // never left this process
+            static_cast<list_node&>(source).unlink();
+            --held_;
+            source.armed = false;
+            source.on_event(source, -ECANCELED, false);
+            return;
+        }
+        io_uring_sqe* sqe = next_entry();
+        if (sqe == nullptr) {
+            removals_.push_back(source);
+            return;
+        }
+        io_uring_prep_poll_remove(sqe, tag(source));
+        finish(*sqe, nullptr);
+    }
+
+    void start(transfer& work) noexcept override {
+        ++held_;
+        io_uring_sqe* sqe = next_entry();
+        if (sqe == nullptr) {
+            backlog_transfers_.push_back(work);
+            return;
+        }
+        prepare_transfer(*sqe, work);
+    }
+
+    void cancel(transfer& work) noexcept override {
+        if (static_cast<list_node&>(work).linked()) {
+            static_cast<list_node&>(work).unlink();
+            --held_;
+            work.on_event(work, -ECANCELED, false);
+            return;
+        }
+        io_uring_sqe* sqe = next_entry();
+        if (sqe == nullptr) {
+            cancels_.push_back(work);
+            return;
+        }
+        io_uring_prep_cancel(sqe, &work, 0);
+        finish(*sqe, nullptr);
+    }
+
+    [[nodiscard]] bool has_work() const noexcept override {
+        return io_uring_sq_ready(&ring_) != 0 || io_uring_cq_ready(&ring_) != 0 || !backlog_empty() ||
+               (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 || !reports_taskrun_;
+    }
+
+    void collect() noexcept override {
+        if (io_uring_sq_ready(&ring_) != 0 || !reports_taskrun_ ||
+            (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0)
+            submit();
+        reap();
+        drain_backlog();
+    }
+
+    void wait(time_point deadline) noexcept override {
+        collect_before_wait();
+        if (delivered_)
+            return;
+        __kernel_timespec relative{};
+        io_uring_getevents_arg argument{};
+        argument.sigmask_sz = _NSIG / 8;
+        unsigned flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+        if ((ring_.features & feature_no_iowait) != 0)
+            flags |= enter_no_iowait; // waiting for others is not waiting for a disk
+        if (deadline != never) {
+            const auto now = calls_.now();
+            const auto left =
+                deadline > now ? std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - now).count()
+                               : 0;
+            relative.tv_sec = left / 1'000'000'000;
+            relative.tv_nsec = left % 1'000'000'000;
+            argument.ts = reinterpret_cast<std::uint64_t>(&relative);
+        }
+        counters.enters.add();
+        // EINTR, ETIME, EAGAIN and EBUSY all mean the same here: look at what is there, and let the loop decide.
+        (void)io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), 0, 1, flags,
+                              reinterpret_cast<sigset_t*>(&argument), sizeof argument);
+        reap();
+        drain_backlog();
+    }
+
+    void wake() noexcept override {
+        const std::uint64_t one = 1;
+        const int saved = errno; // may run in a signal handler
+        (void)!::write(wake_fd_, &one, sizeof one);
+        errno = saved;
+    }
+
+    void abandon() noexcept override {
+        // After fork the ring's memory is shared with the parent: no index may move. The numbers are ours to close.
+        abandoned_ = true;
+        ::close(ring_.ring_fd);
+        ::close(wake_fd_);
+    }
+
+    [[nodiscard]] std::string_view name() const noexcept override { return "uring"; }
+    [[nodiscard]] std::size_t pending() const noexcept override { return held_ - (waker_.armed ? 1 : 0); }
+
+private:
+    struct waker : poll_source {};
+
+    static std::uint64_t tag(driver_target& target) noexcept {
+        return reinterpret_cast<std::uint64_t>(&target);
+    }
+
+    /// By the system call: liburing 2.3 declares a function for it and does not export it.
+    [[nodiscard]] bool enable() noexcept {
+        return ::syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0;
+    }
+
+    [[nodiscard]] unsigned flags() const noexcept {
+        return __atomic_load_n(ring_.sq.kflags, __ATOMIC_RELAXED);
+    }
+
+    [[nodiscard]] bool backlog_empty() const noexcept {
+        return backlog_.empty() && backlog_transfers_.empty() && removals_.empty() && cancels_.empty();
+    }
+
+    /// A free entry, submitting what is queued if there is none. nullptr: the kernel takes nothing now (EBUSY, EAGAIN).
+    [[nodiscard]] io_uring_sqe* next_entry() noexcept {
+        if (!bound_)
+            return nullptr;
+        io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+        if (sqe == nullptr) {
+            submit();
+            sqe = io_uring_get_sqe(&ring_);
+        }
+        return sqe;
+    }
+
+    void finish(io_uring_sqe& sqe, driver_target* target) noexcept {
+        sqe.user_data = reinterpret_cast<std::uint64_t>(target);
+        counters.submissions.add();
+        if (target != nullptr)
+            hand_over(target);
+    }
+
+    void prepare_poll(io_uring_sqe& sqe, poll_source& source) noexcept {
+        io_uring_prep_poll_add(&sqe, source.fd, static_cast<unsigned>(source.events));
+        if (multishot_)
+            sqe.len |= IORING_POLL_ADD_MULTI;
+        finish(sqe, &source);
+    }
+
+    void prepare_transfer(io_uring_sqe& sqe, transfer& work) noexcept {
+        // Offset -1: at the position, as read and write; the only one that streams have.
+        const auto size = static_cast<unsigned>(work.size < (1u << 30) ? work.size : (1u << 30));
+        if (work.write) {
+            io_uring_prep_write(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
+            if (calls_.has(feature::nosignal) && nosignal_works_)
+                sqe.rw_flags = 0x100; // RWF_NOSIGNAL
+        } else {
+            io_uring_prep_read(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
+        }
+        finish(sqe, &work);
+    }
+
+    void submit() noexcept {
+        counters.enters.add();
+        // A short submit leaves the rest in the queue for the next time; EINTR, EAGAIN and EBUSY leave everything.
+        (void)io_uring_submit_and_get_events(&ring_);
+    }
+
+    void collect_before_wait() noexcept {
+        delivered_ = false;
+        reap();
+        drain_backlog();
+        if (!delivered_ && (io_uring_sq_ready(&ring_) != 0)) {
+            submit();
+            reap();
+        }
+    }
+
+    void reap() noexcept {
+        io_uring_cqe* batch[32];
+        // Only what is there: peeking at an empty queue would enter the kernel uncounted.
+        while (io_uring_cq_ready(&ring_) != 0) {
+            const unsigned n = io_uring_peek_batch_cqe(&ring_, batch, 32);
+            delivered_ = true;
+            for (unsigned i = 0; i < n; ++i) {
+                // Copied before the entry is given back, and given back before the target hears: what it does may submit.
+                deliver(reinterpret_cast<driver_target*>(batch[i]->user_data), batch[i]->res,
+                        batch[i]->flags);
+            }
+            io_uring_cq_advance(&ring_, n);
+            counters.completions.add(n);
+        }
+    }
+
+    void deliver(driver_target* target, int result, unsigned cqe_flags) noexcept {
+        if (target == nullptr)
+            return; // the answer to a removal or a cancel: its target answers for itself
+        take_over(target);
+        const bool more = (cqe_flags & IORING_CQE_F_MORE) != 0;
+        if (target == &waker_) {
+            std::uint64_t count = 0;
+            (void)!::read(wake_fd_, &count, sizeof count);
+            counters.wakes.add();
+            if (!more) {
+                --held_;
+                if (result == -EINVAL)
+                    multishot_ = false;
+                arm(waker_);
+            }
+            return;
+        }
+        if (!more) {
+            --held_;
+            if (target->is_poll) {
+                auto& source = static_cast<poll_source&>(*target);
+                if (result == -EINVAL && multishot_) {
+                    // A kernel without multishot: one downgrade, and the same again as one shot.
+                    multishot_ = false;
+                    arm(source);
+                    return;
+                }
+                if (result == -EINVAL && !source.removing) {
+                    arm(source); // refused before the downgrade was known
+                    return;
+                }
+            } else if (result == -EOPNOTSUPP || result == -EINVAL) {
+                auto& work = static_cast<transfer&>(*target);
+                if (work.write && calls_.has(feature::nosignal) && nosignal_works_) {
+                    nosignal_works_ = false;
+                    start(work);
+                    return;
+                }
+            }
+        }
+        if (more && target->is_poll && static_cast<poll_source*>(target)->removing) {
+            // The removal met an event on its way and was refused (EALREADY); this is that event. Ask again: a removal too
+            // many finds nothing and does no harm.
+            disarm(*static_cast<poll_source*>(target));
+        }
+        target->on_event(*target, result, more);
+    }
+
+    void drain_backlog() noexcept {
+        if (backlog_empty() || !bound_)
+            return;
+        while (!backlog_empty()) {
+            io_uring_sqe* sqe = next_entry();
+            if (sqe == nullptr)
+                return;
+            // Order within a kind is kept; removals first, they make room.
+            if (!removals_.empty()) {
+                io_uring_prep_poll_remove(sqe, tag(removals_.pop_front()));
+                finish(*sqe, nullptr);
+            } else if (!cancels_.empty()) {
+                io_uring_prep_cancel(sqe, &cancels_.pop_front(), 0);
+                finish(*sqe, nullptr);
+            } else if (!backlog_.empty()) {
+                prepare_poll(*sqe, backlog_.pop_front());
+            } else {
+                prepare_transfer(*sqe, backlog_transfers_.pop_front());
+            }
+        }
+    }
+
+public:
+    bool reports_taskrun_ =
+        true; ///< false: completions may wait in the kernel without a sign, enter each time
+
+private:
+    system& calls_;
+    io_uring ring_;
+    int wake_fd_;
+    waker waker_;
+    bool bound_ = false;
+    bool multishot_ = true;
+    bool nosignal_works_ = true;
+    bool abandoned_ = false;
+    bool delivered_ = false;
+    std::size_t held_ = 0;
+    list<poll_source> backlog_;
+    list<poll_source> removals_;
+    list<transfer> backlog_transfers_;
+    list<transfer> cancels_;
+};
+
+unsigned rounded_up(unsigned n) noexcept {
+    unsigned power = 1;
+    while (power < n && power < entries_max)
+        power *= 2;
+    return power;
+}
+
+} // namespace
+
+int make_uring_driver(system& calls, const uring_options& options, std::unique_ptr<driver>& made) {
+    // From the best to the plainest; EINVAL means that the kernel does not know a flag.
+    struct level {
+        unsigned flags;
+        bool reports_taskrun;
+    };
+    const unsigned disabled = IORING_SETUP_R_DISABLED;
+    level levels[4];
+    int count = 0;
+    if (calls.has(feature::defer_taskrun)) {
+        if (calls.has(feature::taskrun_flag))
+            levels[count++] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                                   IORING_SETUP_TASKRUN_FLAG | disabled,
+                               true};
+        levels[count++] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | disabled, false};
+    }
+    if (calls.has(feature::taskrun_flag))
+        levels[count++] = {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, true};
+    levels[count++] = {0, true}; // task work interrupts the thread: completions appear by themselves
+
+    const int wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd < 0)
+        return errno;
+    int error = EINVAL;
+    unsigned entries = rounded_up(options.entries == 0 ? 1 : options.entries);
+    for (int at = 0; at < count;) {
+        io_uring ring{};
+        io_uring_params parameters{};
+        parameters.flags = levels[at].flags;
+        if (options.completion_entries != 0) {
+            parameters.flags |= IORING_SETUP_CQSIZE;
+            parameters.cq_entries =
+                rounded_up(options.completion_entries < entries ? entries : options.completion_entries);
+        }
+        // liburing answers with a negative errno value and leaves errno alone.
+        const int outcome = io_uring_queue_init_params(entries, &ring, &parameters);
+        if (outcome == 0) {
+            if ((ring.features & IORING_FEAT_EXT_ARG) == 0) {
+                io_uring_queue_exit(&ring);
+                error = ENOSYS; // before 5.11: no timed wait
+                break;
+            }
+            auto* created = new (std::nothrow) uring_driver(calls, ring, wake_fd);
+            if (created == nullptr) {
+                io_uring_queue_exit(&ring);
+                error = ENOMEM;
+                break;
+            }
+            created->reports_taskrun_ = levels[at].reports_taskrun;
+            made.reset(created);
+            return 0;
+        }
+        error = -outcome;
+        if (error == ENOMEM && entries > entries_min)
+            entries /= 2; // locked memory is counted per user on old kernels
+        else if (error == EINVAL)
+            ++at;
+        else
+            break;
+    }
+    ::close(wake_fd);
+    return error;
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE
