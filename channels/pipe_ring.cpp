@@ -72,7 +72,11 @@ pipe_slot* pipe_ring::mergeable(std::size_t size) const noexcept {
     return fits && (newest.flags & pipe_slot::can_merge) != 0 ? &newest : nullptr;
 }
 
-page* pipe_ring::take_page(page_list& pages) noexcept {
+// A page for one more slot, or null and the reason.
+page* pipe_ring::take_page(bool room, page_list& pages, int& reason) noexcept {
+    reason = room ? ENOMEM : EAGAIN;
+    if (!room)
+        return nullptr;
     page* p = spares_.pop_front();
     return p != nullptr ? p : pages.pop_front();
 }
@@ -102,18 +106,14 @@ std::ptrdiff_t pipe_ring::write(gather& from, bool packet, page_list& pages) noe
 
     int stopped = 0;
     index_pair now = indices();
-    while (from.size() != 0 && stopped == 0) {
-        page* p = nullptr;
-        if (now.occupancy() >= slots_.count_) {
-            stopped = EAGAIN;
-        } else if ((p = take_page(pages)) == nullptr) {
-            stopped = ENOMEM;
-        } else {
-            std::size_t size = std::min<std::size_t>(from.size(), page_size);
-            from.copy_to(p->data, size);
-            push(now,
-                 {p, 0, static_cast<std::uint16_t>(size), packet ? pipe_slot::packet : pipe_slot::can_merge});
-        }
+    while (from.size() != 0) {
+        page* p = take_page(now.occupancy() < slots_.count_, pages, stopped);
+        if (p == nullptr)
+            break;
+        std::size_t size = std::min<std::size_t>(from.size(), page_size);
+        from.copy_to(p->data, size);
+        push(now,
+             {p, 0, static_cast<std::uint16_t>(size), packet ? pipe_slot::packet : pipe_slot::can_merge});
     }
     std::size_t done = wanted - from.size();
     return done != 0 ? static_cast<std::ptrdiff_t>(done) : -stopped;
@@ -180,18 +180,14 @@ std::ptrdiff_t pipe_ring::reserve(std::size_t size, bool packet, std::span<std::
 
     int stopped = 0;
     std::uint32_t room = slots_.count_ - indices().occupancy();
-    while (left != 0 && parts != out.size() && stopped == 0) {
-        page* p = nullptr;
-        if (reserved_.size() >= room) {
-            stopped = EAGAIN;
-        } else if ((p = take_page(pages)) == nullptr) {
-            stopped = ENOMEM;
-        } else {
-            std::size_t n = std::min<std::size_t>(left, page_size);
-            reserved_.push_back(*p);
-            out[parts++] = {p->data, n};
-            left -= n;
-        }
+    while (left != 0 && parts != out.size()) {
+        page* p = take_page(reserved_.size() < room, pages, stopped);
+        if (p == nullptr)
+            break;
+        std::size_t n = std::min<std::size_t>(left, page_size);
+        reserved_.push_back(*p);
+        out[parts++] = {p->data, n};
+        left -= n;
     }
     if (parts == 0)
         return -stopped;
