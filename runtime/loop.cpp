@@ -8,6 +8,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <thread>
 #include <vector>
 
 #include <pthread.h>
@@ -69,6 +70,47 @@ void mailbox::close() noexcept {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
+    }
+}
+
+// --- sending across loops ------------------------------------------------------------------------------------------------
+
+namespace {
+
+void deliver(operation_base& chosen) noexcept {
+    mailbox& to = chosen.home().remote();
+    // Refused: the loop is being destroyed, and waits for arrived() before it takes the frame of this operation away.
+    (void)to.post(chosen);
+    to.arrived(); // the last touch
+}
+
+} // namespace
+
+void loop::send(operation_base& chosen) noexcept {
+    loop* const here = current_loop;
+    if (here == &chosen.home()) {
+        here->post(chosen);
+    } else if (here != nullptr) {
+        chosen.next_ready = here->outbox_;
+        here->outbox_ = &chosen;
+    } else {
+        deliver(chosen);
+    }
+}
+
+void loop::flush_outbox() noexcept {
+    ready_node* newest = std::exchange(outbox_, nullptr);
+    ready_node* oldest = nullptr;
+    while (newest != nullptr) {
+        ready_node* const older = newest->next_ready;
+        newest->next_ready = oldest;
+        oldest = newest;
+        newest = older;
+    }
+    while (oldest != nullptr) {
+        ready_node* const following = oldest->next_ready;
+        deliver(static_cast<operation_base&>(*oldest));
+        oldest = following;
     }
 }
 
@@ -220,6 +262,8 @@ void loop::run_ready(int limit) noexcept {
         turns_.add();
         node.run(node);
         run_transfers();
+        if (outbox_ != nullptr)
+            flush_outbox();
         // Long turns: do not let 64 of them pass before looking outside. Reading the clock costs as much as a few yields,
         // so it is read on every 16th turn only.
         if ((i & 15) == 15) {
@@ -330,6 +374,12 @@ loop::~loop() {
         node = following;
     }
     mailbox_->close();
+    if (current_loop != nullptr)
+        current_loop
+            ->flush_outbox(); // a task of that loop destroys this one: what it has chosen here is still with it
+    // Waiters that other threads have chosen: acquire pairs with arrived().
+    while (mailbox_->in_transit_.load(std::memory_order_acquire) != 0)
+        std::this_thread::yield();
 
     // Memory in the kernel's hands first: frames may only go when every transfer has come back.
     const auto deadline = system_->now() + destructor_wait;

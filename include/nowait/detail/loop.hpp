@@ -41,6 +41,13 @@ public:
     /// Any thread, signal handlers too: asks the loop to stop everything it runs.
     void request_stop() noexcept;
 
+    /// A waiter of this loop has been chosen by another thread, under the lock of the object that it waits on, and will be
+    /// posted. Until arrived() the loop's destructor leaves the waiter's frame alone.
+    void expect() noexcept { in_transit_.fetch_add(1, std::memory_order_relaxed); }
+    void arrived() noexcept {
+        in_transit_.fetch_sub(1, std::memory_order_release);
+    } // pairs with the destructor's acquire
+
     void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
     void release() noexcept {
         // acq_rel: the last one sees everything that the others did before it deletes.
@@ -58,6 +65,7 @@ private:
     real_sync::atomic<driver*> driver_;
     // Users of driver_ at this moment; close() waits until there is none. Signal handlers cannot take a lock, so it is a count.
     real_sync::atomic<unsigned> waking_{0};
+    real_sync::atomic<unsigned> in_transit_{0};
     real_sync::atomic<unsigned> references_{1};
 };
 
@@ -105,6 +113,12 @@ public:
             read_clock();
         return now_;
     }
+
+    /// Any thread: to the ready queue of the operation's own loop. Across loops it travels when the poster's turn ends, so
+    /// that a turn that wakes many pays for few wake-ups. Across threads, expect() comes before, under the object's lock.
+    static void send(operation_base& chosen) noexcept;
+    /// What send() has collected goes out now. For code that computes on for long after it has woken somebody.
+    void flush_outbox() noexcept;
 
     void add_timer(timer_node& node) noexcept;
     void remove_timer(timer_node& node) noexcept;
@@ -173,6 +187,7 @@ private:
 
     ready_node* ready_head_ = nullptr;
     ready_node** ready_tail_ = &ready_head_;
+    ready_node* outbox_ = nullptr; // newest first, linked by next_ready
     clock::time_point now_{};
     bool clock_read_ = false;
     bool running_ = false;
