@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -127,6 +128,17 @@ int pin_to_one_cpu() {
 
 void unpin() {
     use_cpus(initial_cpus());
+}
+
+int raise_priority() {
+    (void)::setpriority(PRIO_PROCESS, 0, -10);
+    return ::getpriority(PRIO_PROCESS, 0);
+}
+
+long involuntary_switches() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
 }
 
 int count_io_workers() {

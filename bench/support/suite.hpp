@@ -36,8 +36,8 @@ struct row {
     std::string name;
     contender ours;
     contender baseline;
-    std::optional<double> bar;               // ours / baseline, at most; none: the row is reported
-    std::optional<std::size_t> fixed_rounds; // per slice; otherwise found by the clock
+    std::optional<double> bar{};               // ours / baseline, at most; none: the row is reported
+    std::optional<std::size_t> fixed_rounds{}; // per slice; otherwise found by the clock
     std::string unit = "ns/op";
     double per_unit = 1; // nanoseconds per operation are divided by this before they are shown
 };
@@ -45,7 +45,7 @@ struct row {
 // A line of a table in the form the kernel's result was published in.
 struct timed {
     contender who;
-    std::optional<std::size_t> gain_against; // index of the line that is the "before" of this one
+    std::optional<std::size_t> gain_against{}; // index of the line that is the "before" of this one
 };
 
 class suite {
