@@ -89,8 +89,7 @@ void direction::serve() noexcept {
         block.rung_of(*this) == rung::ring && first.describe_ != nullptr ? -EAGAIN : first.attempt_(first);
     if (n == -EAGAIN) {
         counts.nowait_misses.add();
-        quiet = false;
-        miss();
+        quiet = proving = false;
         if (first.at_ != this) {
             // A two-ended operation found its other end not ready: it goes to wait there, behind those who came before.
             direction& other = *first.at_;
@@ -114,9 +113,10 @@ void direction::serve() noexcept {
     bool more_to_do = true;
     if (n >= 0) {
         const auto moved = static_cast<std::size_t>(n);
-        hit(moved, first.wanted_);
+        if (std::exchange(proving, false))
+            misses = 0; // the prediction was wrong: something was there at once
         // Less than asked for, and not the end: the pipe was drained (or filled) by this, so the next waiter would find nothing.
-        if (n > 0 && !full_transfer && !block.packets && poll.armed && !poll.removing) {
+        if (n > 0 && moved < first.wanted_ && !block.packets && poll.armed && !poll.removing) {
             quiet = true;
             more_to_do = false;
         }
@@ -232,6 +232,7 @@ void direction::on_transfer(long result) noexcept {
 void direction::prove() noexcept {
     if (waiters.empty() || quiet || scheduled)
         return;
+    proving = true;
     schedule();
 }
 
@@ -305,7 +306,7 @@ bool descriptor_operation::settle_first_attempt(direction& where) noexcept {
     if (result_ != -EAGAIN) {
         if (result_ >= 0) {
             const auto moved = static_cast<std::size_t>(result_);
-            where.hit(moved, wanted_);
+            where.hit();
             where.update_fast();
             home().charge(moved);
             counts.inline_completions.add();

@@ -187,15 +187,14 @@ void loop::expire_timers() noexcept {
 }
 
 void loop::watch_unproved(direction& waiting) noexcept {
-    if (!static_cast<list_node&>(waiting).linked()) {
-        waiting.unproved_passes = 0;
+    waiting.unproved_passes = 0; // also if it is still listed for an earlier wait, which an event has ended since
+    if (!static_cast<list_node&>(waiting).linked())
         parts_->unproved.push_back(waiting);
-    }
 }
 
 void loop::prove(bool about_to_sleep) noexcept {
     // Passes are short; a handful of them bounds how long data may lie unseen behind a wrong prediction.
-    constexpr std::uint8_t passes_max = 8;
+    constexpr std::uint8_t passes_max = 16;
     parts_->unproved.for_each([about_to_sleep](direction& waiting) {
         if (about_to_sleep || ++waiting.unproved_passes >= passes_max) {
             static_cast<list_node&>(waiting).unlink();

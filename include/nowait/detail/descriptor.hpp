@@ -73,7 +73,7 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     bool fast = false;
     bool scheduled = false;
     bool quiet = false;
-    bool full_transfer = true;    // the last success moved all it was asked for
+    bool proving = false;    // scheduled to find out whether a predicted wait was one
     std::uint8_t misses = 0;      // in a row, saturating: two of them switch attempts off
     std::uint8_t skipped = 0;     // since attempts are off: a probe every 32nd
     std::uint8_t idle_events = 0; // events in a row that nobody waited for: a few of them drop the poll
@@ -95,11 +95,9 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     static constexpr std::uint8_t probe_every = 32;
     static constexpr std::uint8_t idle_events_max = 3;
 
-    /// After an attempt that moved `n` of `wanted` bytes in place: two stores, because the fast path pays for them.
-    void hit(std::size_t n, std::size_t wanted) noexcept {
-        misses = 0;
-        full_transfer = n == wanted;
-    }
+    /// After a first attempt that succeeded: one store, because the fast path pays for it. What an attempt after a wait finds
+    /// says nothing about whether the next first attempt will find something.
+    void hit() noexcept { misses = 0; }
     void miss() noexcept;
     [[nodiscard]] bool predicts_wait() noexcept;
     void update_fast() noexcept;
@@ -244,7 +242,7 @@ public:
                 const long n = direct_read(block_->io_fd, single_.iov_base, single_.iov_len);
                 if (n >= 0) [[likely]] {
                     const auto moved = static_cast<std::size_t>(n);
-                    block_->in.hit(moved, single_.iov_len);
+                    block_->in.hit();
                     home().charge(moved);
                     home().counters_of(operation_kind::read).inline_completions.add();
                     result_ = n;
@@ -285,7 +283,7 @@ public:
                 const long n = direct_pwritev2(block_->io_fd, &single_, 1, rwf_nosignal);
                 if (n >= 0) [[likely]] {
                     const auto moved = static_cast<std::size_t>(n);
-                    block_->out.hit(moved, single_.iov_len);
+                    block_->out.hit();
                     home().charge(moved);
                     home().counters_of(operation_kind::write).inline_completions.add();
                     result_ = n;
