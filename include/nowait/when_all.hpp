@@ -39,15 +39,15 @@ public:
 
     [[nodiscard]] bool start() noexcept {
         left_ = sizeof...(A) + 1; // one for this function: an end that comes early must not complete
-        std::apply([this](auto&... slot) { (this->start_one(slot.operation), ...); }, slots_);
+        std::apply([this](auto&... each) { (this->start_one(each.operation), ...); }, slots_);
         return --left_ == 0;
     }
     void cancel() noexcept {} // the stop source is shared with every part
     std::tuple<void_to_monostate<value_for_t<A>>...> take_result() {
         // Every result is taken, in order; an exception of an earlier part wins, the later ones are dropped.
         return std::apply(
-            [](auto&... slot) {
-                return std::tuple<void_to_monostate<value_for_t<A>>...>{take_or_monostate(slot.operation)...};
+            [](auto&... each) {
+                return std::tuple<void_to_monostate<value_for_t<A>>...>{take_or_monostate(each.operation)...};
             },
             slots_);
     }
