@@ -34,8 +34,9 @@ contender elsewhere(const std::string& name) {
 void print_conditions(int cpu, int nice) {
     utsname system{};
     ::uname(&system);
-    std::printf("Linux %s, compiler %s; one CPU (%d), nice %d; several CPUs where processes are piped together.\n",
-                system.release, __VERSION__, cpu, nice);
+    std::printf(
+        "Linux %s, compiler %s; one CPU (%d), nice %d; several CPUs where processes are piped together.\n",
+        system.release, __VERSION__, cpu, nice);
     std::printf("%zu pipes, messages of one byte; an operation is one read or one write.\n", pipe_count);
 }
 
