@@ -367,86 +367,53 @@ std::size_t total(const iovec* parts, int count) noexcept {
 
 } // namespace
 
-bool read_operation::first_attempt_failed() noexcept {
+template <class Description>
+bool transfer_operation<Description>::first_attempt_failed() noexcept {
     attempt_ = &attempt;
     describe_ = &describe;
-    wanted_ = single_.iov_len;
-    at_ = nullptr;
-    block_ = block_->resolved();
+    wanted_ = what_.single.iov_len;
     if (result_ == -EINTR)
-        return start_slow(block_->in);
-    return settle_first_attempt(block_->in);
+        return start_slow(where());
+    return settle_first_attempt(where());
 }
 
-bool read_operation::start_other() noexcept {
+template <class Description>
+bool transfer_operation<Description>::start_other() noexcept {
     attempt_ = &attempt;
     describe_ = &describe;
-    if (block_ == nullptr || count_ < 0) {
-        result_ = block_ == nullptr ? -EBADF : count_;
+    if (block_ == nullptr || what_.count < 0) {
+        result_ = block_ == nullptr ? -EBADF : what_.count;
         return true;
     }
-    wanted_ = parts_ == nullptr ? single_.iov_len : total(parts_, count_);
+    wanted_ = what_.parts == nullptr ? what_.single.iov_len : total(what_.parts, what_.count);
     if (const int error = block_->bind(home()); error != 0) {
         result_ = -error;
         return true;
     }
     block_ = block_->resolved();
-    return start_slow(block_->in);
+    return start_slow(where());
 }
 
-long read_operation::attempt(descriptor_operation& self) noexcept {
-    auto& read = static_cast<read_operation&>(self);
-    return read.block_->attempt_read(read.parts_ != nullptr ? read.parts_ : &read.single_, read.count_);
+template <class Description>
+long transfer_operation<Description>::attempt(descriptor_operation& self) noexcept {
+    auto& op = static_cast<transfer_operation&>(self);
+    const iovec* parts = op.what_.parts != nullptr ? op.what_.parts : &op.what_.single;
+    return reads ? op.block_->attempt_read(parts, op.what_.count)
+                 : op.block_->attempt_write(parts, op.what_.count);
 }
 
-bool read_operation::describe(descriptor_operation& self, transfer& work) noexcept {
-    auto& read = static_cast<read_operation&>(self);
-    const iovec& part = read.parts_ != nullptr ? read.parts_[0] : read.single_;
-    work.write = false;
+template <class Description>
+bool transfer_operation<Description>::describe(descriptor_operation& self, transfer& work) noexcept {
+    auto& op = static_cast<transfer_operation&>(self);
+    const iovec& part = op.what_.parts != nullptr ? op.what_.parts[0] : op.what_.single;
+    work.write = !reads;
     work.data = part.iov_base;
     work.size = part.iov_len;
     return true;
 }
 
-bool write_operation::first_attempt_failed() noexcept {
-    attempt_ = &attempt;
-    describe_ = &describe;
-    wanted_ = single_.iov_len;
-    block_ = block_->resolved();
-    if (result_ == -EINTR)
-        return start_slow(block_->out);
-    return settle_first_attempt(block_->out);
-}
-
-bool write_operation::start_other() noexcept {
-    attempt_ = &attempt;
-    describe_ = &describe;
-    if (block_ == nullptr || count_ < 0) {
-        result_ = block_ == nullptr ? -EBADF : count_;
-        return true;
-    }
-    wanted_ = parts_ == nullptr ? single_.iov_len : total(parts_, count_);
-    if (const int error = block_->bind(home()); error != 0) {
-        result_ = -error;
-        return true;
-    }
-    block_ = block_->resolved();
-    return start_slow(block_->out);
-}
-
-long write_operation::attempt(descriptor_operation& self) noexcept {
-    auto& write = static_cast<write_operation&>(self);
-    return write.block_->attempt_write(write.parts_ != nullptr ? write.parts_ : &write.single_, write.count_);
-}
-
-bool write_operation::describe(descriptor_operation& self, transfer& work) noexcept {
-    auto& write = static_cast<write_operation&>(self);
-    const iovec& part = write.parts_ != nullptr ? write.parts_[0] : write.single_;
-    work.write = true;
-    work.data = part.iov_base;
-    work.size = part.iov_len;
-    return true;
-}
+template class transfer_operation<read_description>;
+template class transfer_operation<write_description>;
 
 // --- splice, tee, ready --------------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,12 @@ struct task_promise_base : promise_base {
     requires std::copy_constructible<D>
     operation_awaiter<D> await_transform(D& what,
                                          std::source_location at = std::source_location::current()) noexcept {
-        D copy(what);
-        return operation_awaiter<D>(*this, std::move(copy), at);
+        if constexpr (eager_description<D>) {
+            return operation_awaiter<D>(*this, what, at);
+        } else {
+            D copy(what);
+            return operation_awaiter<D>(*this, std::move(copy), at);
+        }
     }
 };
 

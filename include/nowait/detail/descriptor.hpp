@@ -73,7 +73,7 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     bool fast = false;
     bool scheduled = false;
     bool quiet = false;
-    bool proving = false;    // scheduled to find out whether a predicted wait was one
+    bool proving = false;         // scheduled to find out whether a predicted wait was one
     std::uint8_t misses = 0;      // in a row, saturating: two of them switch attempts off
     std::uint8_t skipped = 0;     // since attempts are off: a probe every 32nd
     std::uint8_t idle_events = 0; // events in a row that nobody waited for: a few of them drop the poll
@@ -224,93 +224,96 @@ class write_operation;
 struct read_description : transfer_parts {
     using operation = read_operation;
     using value_type = result<std::size_t>;
+
+    /// The nowait attempt, made in place by whoever awaits: nothing but these words has been touched when it succeeds.
+    /// True: done, `outcome` bytes. False: `outcome` is the attempt's negative errno value, or 0 if none was made.
+    [[nodiscard]] bool try_now(loop& home, const inplace_stop_source& stop, long& outcome) const noexcept {
+        if (block == nullptr || !block->in.fast || parts != nullptr || block->owner != &home ||
+            home.budget <= 0 || stop.stop_requested()) [[unlikely]]
+            return false;
+        outcome = direct_read(block->io_fd, single.iov_base, single.iov_len);
+        if (outcome < 0) [[unlikely]]
+            return false;
+        block->in.hit();
+        home.charge(static_cast<std::size_t>(outcome));
+        home.counters_of(operation_kind::read).inline_completions.add();
+        return true;
+    }
+    static value_type value_of(long outcome) noexcept { return static_cast<std::size_t>(outcome); }
 };
+
 struct write_description : transfer_parts {
     using operation = write_operation;
     using value_type = result<std::size_t>;
+
+    [[nodiscard]] bool try_now(loop& home, const inplace_stop_source& stop, long& outcome) const noexcept {
+        if (block == nullptr || !block->out.fast || parts != nullptr || block->owner != &home ||
+            home.budget <= 0 || stop.stop_requested()) [[unlikely]]
+            return false;
+        outcome = direct_pwritev2(block->io_fd, &single, 1, rwf_nosignal);
+        if (outcome < 0) [[unlikely]]
+            return false;
+        block->out.hit();
+        home.charge(static_cast<std::size_t>(outcome));
+        home.counters_of(operation_kind::write).inline_completions.add();
+        return true;
+    }
+    static value_type value_of(long outcome) noexcept { return static_cast<std::size_t>(outcome); }
 };
 
-class read_operation final : public descriptor_operation {
+/// What reads and writes have in common. `Description` is one of the two above.
+template <class Description>
+class transfer_operation : public descriptor_operation {
+public:
+    [[nodiscard]] bool start() noexcept {
+        long outcome = 0;
+        if (what_.try_now(home(), stop_source(), outcome)) {
+            result_ = outcome;
+            return true;
+        }
+        return start_after(outcome);
+    }
+    /// start(), when try_now() was called before, and said no.
+    [[nodiscard]] bool start_after(long outcome) noexcept {
+        result_ = outcome;
+        return outcome < 0 ? first_attempt_failed() : start_other();
+    }
+    [[nodiscard]] result<std::size_t> take_result() const noexcept {
+        if (result_ < 0) [[unlikely]]
+            return fail_errno(static_cast<int>(-result_));
+        return static_cast<std::size_t>(result_);
+    }
+
+protected:
+    transfer_operation(const Description& what, operation_kind kind) noexcept
+        : descriptor_operation(what.block, kind), what_(what) {}
+    ~transfer_operation() = default;
+
+    Description what_;
+
+private:
+    static constexpr bool reads = std::is_same_v<Description, read_description>;
+    [[nodiscard]] direction& where() noexcept { return reads ? block_->in : block_->out; }
+
+    [[nodiscard]] NOWAIT_API bool first_attempt_failed() noexcept;
+    [[nodiscard]] NOWAIT_API bool start_other() noexcept;
+    static long attempt(descriptor_operation& self) noexcept;
+    static bool describe(descriptor_operation& self, transfer& work) noexcept;
+};
+
+class read_operation final : public transfer_operation<read_description> {
 public:
     explicit read_operation(const read_description& what) noexcept
-        : descriptor_operation(what.block, operation_kind::read), single_(what.single), parts_(what.parts),
-          count_(what.count) {}
-
-    [[nodiscard]] bool start() noexcept {
-        if (block_ != nullptr && block_->in.fast && parts_ == nullptr) [[likely]] {
-            if (block_->owner == &home() && home().budget > 0 && !stop_requested()) [[likely]] {
-                const long n = direct_read(block_->io_fd, single_.iov_base, single_.iov_len);
-                if (n >= 0) [[likely]] {
-                    const auto moved = static_cast<std::size_t>(n);
-                    block_->in.hit();
-                    home().charge(moved);
-                    home().counters_of(operation_kind::read).inline_completions.add();
-                    result_ = n;
-                    return true;
-                }
-                result_ = n;
-                return first_attempt_failed();
-            }
-        }
-        return start_other();
-    }
-    [[nodiscard]] result<std::size_t> take_result() const noexcept {
-        if (result_ < 0) [[unlikely]]
-            return fail_errno(static_cast<int>(-result_));
-        return static_cast<std::size_t>(result_);
-    }
-
-private:
-    [[nodiscard]] NOWAIT_API bool first_attempt_failed() noexcept;
-    [[nodiscard]] NOWAIT_API bool start_other() noexcept;
-    static long attempt(descriptor_operation& self) noexcept;
-    static bool describe(descriptor_operation& self, transfer& work) noexcept;
-
-    iovec single_;
-    const iovec* parts_; // null: one part, in single_
-    int count_;
+        : transfer_operation(what, operation_kind::read) {}
 };
-
-class write_operation final : public descriptor_operation {
+class write_operation final : public transfer_operation<write_description> {
 public:
     explicit write_operation(const write_description& what) noexcept
-        : descriptor_operation(what.block, operation_kind::write), single_(what.single), parts_(what.parts),
-          count_(what.count) {}
-
-    [[nodiscard]] bool start() noexcept {
-        if (block_ != nullptr && block_->out.fast && parts_ == nullptr) [[likely]] {
-            if (block_->owner == &home() && home().budget > 0 && !stop_requested()) [[likely]] {
-                const long n = direct_pwritev2(block_->io_fd, &single_, 1, rwf_nosignal);
-                if (n >= 0) [[likely]] {
-                    const auto moved = static_cast<std::size_t>(n);
-                    block_->out.hit();
-                    home().charge(moved);
-                    home().counters_of(operation_kind::write).inline_completions.add();
-                    result_ = n;
-                    return true;
-                }
-                result_ = n;
-                return first_attempt_failed();
-            }
-        }
-        return start_other();
-    }
-    [[nodiscard]] result<std::size_t> take_result() const noexcept {
-        if (result_ < 0) [[unlikely]]
-            return fail_errno(static_cast<int>(-result_));
-        return static_cast<std::size_t>(result_);
-    }
-
-private:
-    [[nodiscard]] NOWAIT_API bool first_attempt_failed() noexcept;
-    [[nodiscard]] NOWAIT_API bool start_other() noexcept;
-    static long attempt(descriptor_operation& self) noexcept;
-    static bool describe(descriptor_operation& self, transfer& work) noexcept;
-
-    iovec single_;
-    const iovec* parts_;
-    int count_;
+        : transfer_operation(what, operation_kind::write) {}
 };
+
+extern template class transfer_operation<read_description>;
+extern template class transfer_operation<write_description>;
 
 /// Moves (splice) or copies (tee) from one pipe to another inside the kernel.
 struct pipe_to_pipe_description {

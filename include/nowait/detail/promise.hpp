@@ -133,6 +133,13 @@ struct promise_base : ready_node, list_node {
     static void operator delete(void* frame) noexcept { frame_pool::deallocate(frame); }
 };
 
+/// The common end of awaiters: resuming a frame is to fill the loop's `next` slot.
+inline void resume_frame(operation_base& ended) noexcept {
+    auto& frame = *static_cast<promise_base*>(ended.context());
+    frame.waiting_for = nullptr;
+    frame.home->next = &frame;
+}
+
 /// The awaiter of a plain operation: lives in the frame, by value, immovable.
 template <class D>
 class operation_awaiter {
@@ -152,15 +159,63 @@ public:
     typename D::value_type await_resume() { return operation_.take_result(); }
 
 private:
-    static void resume_frame(operation_base& ended) noexcept {
-        auto& frame = *static_cast<promise_base*>(ended.context());
-        frame.waiting_for = nullptr;
-        frame.home->next = &frame;
-    }
-
     typename D::operation operation_;
     promise_base& frame_;
     std::source_location where_;
+};
+
+/// Descriptions that can make the first attempt by themselves, before there is an operation.
+template <class D>
+concept eager_description =
+    description<D> && requires(const D& d, loop& home, inplace_stop_source& stop, long& outcome) {
+        { d.try_now(home, stop, outcome) } -> std::same_as<bool>;
+        { D::value_of(outcome) } -> std::same_as<typename D::value_type>;
+    };
+
+/// The same for them: the operation (a waiter node, a stop hook, a dozen words) is built only if the attempt fails. The
+/// description is not copied either: it is a temporary of the co_await expression, or a variable of the awaiting frame, and
+/// outlives the awaiter in both cases. (A copy of freshly stored words by wider moves stalls the processor, twice an attempt.)
+template <eager_description D>
+class operation_awaiter<D> {
+public:
+    operation_awaiter(promise_base& frame, const D& what, std::source_location where) noexcept
+        : what_(what), frame_(frame), where_(where) {}
+    ~operation_awaiter() {
+        if (built_)
+            operation_.~operation_type();
+    }
+    operation_awaiter(const operation_awaiter&) = delete;
+    operation_awaiter& operator=(const operation_awaiter&) = delete;
+
+    [[nodiscard]] bool await_ready() noexcept {
+        if (what_.try_now(*frame_.home, *frame_.stop, outcome_)) [[likely]]
+            return true;
+        ::new (static_cast<void*>(&operation_)) operation_type(what_);
+        built_ = true;
+        operation_.bind(*frame_.home, *frame_.stop, &resume_frame, &frame_);
+        return operation_.start_after(outcome_);
+    }
+    void await_suspend(std::coroutine_handle<>) noexcept {
+        frame_.waiting_for = &operation_;
+        frame_.where = where_;
+    }
+    typename D::value_type await_resume() {
+        if (built_) [[unlikely]]
+            return operation_.take_result();
+        return D::value_of(outcome_);
+    }
+
+private:
+    using operation_type = typename D::operation;
+
+    const D& what_;
+    promise_base& frame_;
+    std::source_location where_;
+    long outcome_ = 0;
+    bool built_ = false;
+    union {
+        operation_type operation_;
+    };
 };
 
 } // namespace detail
