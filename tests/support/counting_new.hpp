@@ -1,0 +1,11 @@
+// Counts calls of operator new, on all threads. Linking this in replaces the global operators.
+#pragma once
+
+#include <cstddef>
+
+namespace nowait_test {
+
+/// Calls of operator new since the program began.
+[[nodiscard]] std::size_t allocations() noexcept;
+
+} // namespace nowait_test
