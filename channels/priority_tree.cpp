@@ -222,9 +222,7 @@ void priority_tree<Nodes>::erase(link n) noexcept {
             next = nodes_[next].child[0];
         node.key = static_cast<std::uint16_t>((nodes_[next].key & ~1u) | (node.key & 1u));
         node.list = nodes_[next].list;
-        if (highest_ == next)
-            highest_ = n;
-        erase(next);
+        erase(next); // if it was the highest, it was the child of n, and n becomes the highest
         return;
     }
     const link only = node.child[0] != none ? node.child[0] : node.child[1];

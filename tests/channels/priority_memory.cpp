@@ -157,6 +157,51 @@ TEMPLATE_TEST_CASE("priority queue: a promise is kept without memory, whatever h
     }
 }
 
+TEMPLATE_TEST_CASE("priority queue: a node is promised once", "[priority]", tree_queue<int>,
+                   bitmap_queue<int>, fifo_queue<int>) {
+    counting_source source;
+    TestType queue(limits_of(1000, 100, 100), source);
+    REQUIRE(queue.reserve(0));
+    queue.push(0, 0, 100); // full by bytes, with room for more messages in the first chunk
+    source.refuses_all = true;
+    while (queue.reserve(0))
+        queue.promise(0);
+    const std::size_t waiting = queue.core().promised();
+    CHECK(waiting > 0);
+    CHECK(queue.pop().bytes == 100);
+    for (std::size_t n = 0; n < waiting; ++n)
+        queue.push_promised(1, 0, 0);
+    CHECK(queue.size() == waiting);
+    CHECK(queue.core().sound());
+    while (!queue.empty())
+        CHECK(queue.pop().value == 1);
+}
+
+TEMPLATE_TEST_CASE("priority queue: with all priorities present there are promises without end", "[priority]",
+                   tree_queue<unsigned>, bitmap_queue<unsigned>) {
+    TestType queue(limits_of(priority_levels + 10, 1));
+    for (unsigned priority = 0; priority < priority_levels; ++priority) {
+        REQUIRE(queue.reserve(priority));
+        queue.push(std::move(priority), priority, 1);
+    }
+    for (unsigned n = 0; n < 10; ++n) {
+        REQUIRE(queue.reserve(n));
+        queue.promise(n);
+    }
+    CHECK(queue.core().sound());
+    for (unsigned n = 0; n < 10; ++n)
+        queue.push_promised(std::move(n), n, 1);
+    CHECK(queue.core().sound());
+    std::size_t wrong = 0;
+    for (unsigned priority = priority_levels; priority-- > 0;) {
+        wrong += queue.pop().value != priority;
+        if (priority < 10)
+            wrong += queue.pop().value != priority;
+    }
+    CHECK(wrong == 0);
+    CHECK(queue.empty());
+}
+
 TEMPLATE_TEST_CASE("priority queue: the blocks for a send are bought apart from the queue", "[priority]",
                    tree_queue<std::uint64_t>, bitmap_queue<std::uint64_t>) {
     counting_source source;

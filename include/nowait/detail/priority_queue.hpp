@@ -7,7 +7,8 @@
 //       check priority and size                      empty?  -> wait, or try again later
 //       a receiver waits? hand over, done            taken = pop()
 //       !admits(bytes)    -> promise, wait           while the first waiting sender is admitted:
-//       !ready(priority)  -> buy without the lock        push_promised(its message)
+//       !ready(priority)  -> buy without the lock,       push_promised(its message)
+//                            then all of this again
 //       push
 #pragma once
 
@@ -53,7 +54,7 @@ public:
     [[nodiscard]] const queue_limits& limits() const noexcept { return core_.limits(); }
     [[nodiscard]] bool admits(std::uint64_t bytes) const noexcept { return core_.admits(bytes); }
 
-    // Memory: see priority_core. `source().take` and the destructor of a supply need no lock.
+    // Memory: see priority_core. Buying a queue_supply and destroying it need no lock.
     [[nodiscard]] bool ready(unsigned priority) const noexcept { return core_.ready(priority); }
     [[nodiscard]] queue_need shortage(unsigned priority) const noexcept { return core_.shortage(priority); }
     void adopt(unsigned priority, queue_supply& supply) noexcept { core_.adopt(priority, supply); }
