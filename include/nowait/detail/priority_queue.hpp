@@ -1,22 +1,25 @@
 // The typed edge of the priority queue: constructs, moves and destroys payloads of type T in the nodes of a core.
 //
 // This is the whole queue as long as nobody waits: a pure data structure. The layer above holds its lock around each call,
-// except those marked "no lock", and adds the waiting.
+// except `destroy` and the buying of memory, and adds the waiting.
 //
 //     sending                                      receiving
 //       check priority and size                      empty?  -> wait, or try again later
 //       a receiver waits? hand over, done            taken = pop()
-//       !admits(bytes)    -> promise, wait           while the first waiting sender is admitted:
-//       !ready(priority)  -> buy without the lock,       push_promised(its message)
+//       !admits(bytes), and the call may not wait?   while the first waiting sender is admitted:
+//                         -> try again later             push_promised(its message)
+//       !ready(priority)  -> buy without the lock,
 //                            then all of this again
+//       !admits(bytes)    -> promise, wait
 //       push
 #pragma once
 
 #include <nowait/detail/priority_core.hpp>
 
 #include <algorithm>
-#include <memory>
+#include <new>
 #include <type_traits>
+#include <utility>
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
@@ -73,7 +76,8 @@ public:
     [[nodiscard]] T* front(std::uint64_t now = 0) const noexcept;
     [[nodiscard]] unsigned front_priority(std::uint64_t now = 0) const noexcept;
 
-    /// Takes the next message: highest priority first, FIFO inside. Requires !empty().
+    /// Takes the next message: highest priority first, FIFO inside. Requires !empty(). The destructor of the T that was
+    /// moved from runs here.
     [[nodiscard]] received<T> pop(std::uint64_t now = 0) noexcept;
 
     /// Takes all messages out, for destruction elsewhere.
