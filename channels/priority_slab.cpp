@@ -42,9 +42,9 @@ std::size_t message_slab::head_bytes() const noexcept {
     return round_up(sizeof(chunk_head), alignment_);
 }
 
-// Chunks double what there is, so that few are needed and no queue owns much more than twice what it has used. The last
-// one before `expected_` is cut to it; beyond that point nodes are out with somebody (a drained chain, the promises made
-// to waiting senders), and doubling starts again.
+// Chunks double what there is, so that few are needed and no queue owns much more than twice what it has
+// used. The last one before `expected_` is cut to it; beyond that point nodes are out with somebody (a
+// drained chain, the promises made to waiting senders), and doubling starts again.
 std::size_t message_slab::next_chunk_nodes() const noexcept {
     const std::size_t stride = granule * step_;
     std::size_t nodes =

@@ -8,7 +8,7 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
-// --- spare_nodes ---------------------------------------------------------------------------------------------------
+// --- spare_nodes -------------------------------------------------------------------------------------------
 
 spare_nodes::~spare_nodes() {
     if (nodes_ != nullptr)
@@ -52,7 +52,7 @@ inline void spare_nodes::give(link freed) noexcept {
     free_ = freed;
 }
 
-// --- heap_nodes ----------------------------------------------------------------------------------------------------
+// --- heap_nodes --------------------------------------------------------------------------------------------
 
 heap_nodes::~heap_nodes() {
     while (free_ != none)
@@ -84,7 +84,7 @@ inline void heap_nodes::give(link freed) noexcept {
     source_->give(*source_, freed, sizeof(heap_node), alignof(heap_node));
 }
 
-// --- the interface of an index -------------------------------------------------------------------------------------
+// --- the interface of an index -----------------------------------------------------------------------------
 
 template <class Nodes>
 priority_tree<Nodes>::~priority_tree() {
@@ -138,10 +138,11 @@ message_ref priority_tree<Nodes>::pop(message_slab& slab, unsigned priority) noe
     return {oldest, &node};
 }
 
-// --- search --------------------------------------------------------------------------------------------------------
+// --- search ------------------------------------------------------------------------------------------------
 
-// The root of a subtree in which `priority` is, or would hang. Near the finger it is found by climbing until the
-// bounds of the subtree hold the priority; far from it, climbing and descending again would cost twice the depth.
+// The root of a subtree in which `priority` is, or would hang. Near the finger it is found by climbing until
+// the bounds of the subtree hold the priority; far from it, climbing and descending again would cost twice
+// the depth.
 template <class Nodes>
 typename priority_tree<Nodes>::link priority_tree<Nodes>::start_for(unsigned priority) const noexcept {
     constexpr int near = 64;
@@ -152,7 +153,8 @@ typename priority_tree<Nodes>::link priority_tree<Nodes>::start_for(unsigned pri
         return finger_;
     if (step < -near || step > near)
         return root_;
-    // All that lies between `start` and the next ancestor on the wanted side hangs below `start`, on that side.
+    // All that lies between `start` and the next ancestor on the wanted side hangs below `start`, on that
+    // side.
     const unsigned wanted = step > 0;
     link start = finger_;
     for (link n = finger_; nodes_[n].parent != none; n = nodes_[n].parent) {
@@ -186,7 +188,7 @@ typename priority_tree<Nodes>::place priority_tree<Nodes>::find(unsigned priorit
     return where;
 }
 
-// --- balance -------------------------------------------------------------------------------------------------------
+// --- balance -----------------------------------------------------------------------------------------------
 
 template <class Nodes>
 void priority_tree<Nodes>::paint(link n, bool red) noexcept {
@@ -332,7 +334,7 @@ void priority_tree<Nodes>::put_in_place_of(link n, link with) noexcept {
         nodes_[with].parent = parent;
 }
 
-// --- proof ---------------------------------------------------------------------------------------------------------
+// --- proof -------------------------------------------------------------------------------------------------
 
 template <class Nodes>
 bool priority_tree<Nodes>::sound(std::size_t promised) const noexcept {

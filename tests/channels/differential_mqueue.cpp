@@ -1,12 +1,14 @@
-// The priority queue against the kernel's own POSIX message queue: the same random calls on both, from a printed seed.
-// After each call the same result, the same errno, the same message and priority, the same count (mq_getattr) and the
-// same readiness (poll). A failure is shrunk to a short list of calls.
+// The priority queue against the kernel's own POSIX message queue: the same random calls on both, from a
+// printed seed. After each call the same result, the same errno, the same message and priority, the same
+// count (mq_getattr) and the same readiness (poll). A failure is shrunk to a short list of calls.
 //
-//   NOWAIT_DIFFERENTIAL_SEED=n   repeat a run            NOWAIT_DIFFERENTIAL_CALLS=n   default 200,000 for each index
+//   NOWAIT_DIFFERENTIAL_SEED=n   repeat a run
+//   NOWAIT_DIFFERENTIAL_CALLS=n  for each index, default 200,000
 //
-// Both are used without waiting: the kernel's queue is opened O_NONBLOCK, ours stands behind the same checks in the same
-// order (EINVAL for the priority, EMSGSIZE, EAGAIN). Between the two there is no difference on purpose. What ours does
-// not have at all: descriptors (EBADF), foreign memory (EFAULT), and the charge for all messages at creation.
+// Both are used without waiting: the kernel's queue is opened O_NONBLOCK, ours stands behind the same checks
+// in the same order (EINVAL for the priority, EMSGSIZE, EAGAIN). Between the two there is no difference on
+// purpose. What ours does not have at all: descriptors (EBADF), foreign memory (EFAULT), and the charge for
+// all messages at creation.
 #include "catch.hpp"
 #include "priority_support.hpp"
 
@@ -32,7 +34,7 @@ namespace {
 
 using namespace priority_tests;
 
-// --- calls ---------------------------------------------------------------------------------------------------------
+// --- calls -------------------------------------------------------------------------------------------------
 
 struct shape { // of a queue
     long max_messages;
@@ -78,7 +80,7 @@ std::string describe(const outcome& o) {
            " queued, readable " + std::to_string(o.readable) + ", writable " + std::to_string(o.writable);
 }
 
-// --- the two queues ------------------------------------------------------------------------------------------------
+// --- the two queues ----------------------------------------------------------------------------------------
 
 // A kernel queue without a name: it was unlinked at once.
 class kernel_queue {
@@ -178,7 +180,7 @@ struct pair_of_queues {
     }
 };
 
-// --- choice --------------------------------------------------------------------------------------------------------
+// --- choice ------------------------------------------------------------------------------------------------
 
 class generator {
 public:
@@ -245,7 +247,7 @@ std::vector<shape> shapes() {
     return {{1, 1}, {1, 16}, {2, 8}, {10, 64}, {10, std::min(largest, 8192L)}, deepest};
 }
 
-// --- search --------------------------------------------------------------------------------------------------------
+// --- search ------------------------------------------------------------------------------------------------
 
 struct failure {
     shape where;

@@ -1,5 +1,6 @@
-// Facts that public conformance tests assert of POSIX message queues, on the in-process queue: those in which nobody
-// waits. Names are those of the Linux Test Project (mq_timedsend01, ...) and of the Open POSIX Test Suite (mq_send 3-1).
+// Facts that public conformance tests assert of POSIX message queues, on the in-process queue: those in which
+// nobody waits. Names are those of the Linux Test Project (mq_timedsend01, ...) and of the Open POSIX Test
+// Suite (mq_send 3-1).
 #include "catch.hpp"
 #include "priority_support.hpp"
 

@@ -244,7 +244,7 @@ TEST_CASE("priority queue: a supply is bought whole or not at all", "[priority]"
     CHECK(source.out.empty());
 }
 
-// --- payloads ------------------------------------------------------------------------------------------------------
+// --- payloads ----------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -326,7 +326,7 @@ TEST_CASE("priority queue: payloads that only move, and that want a cache line o
     }
 }
 
-// --- the slab ------------------------------------------------------------------------------------------------------
+// --- the slab ----------------------------------------------------------------------------------------------
 
 TEST_CASE("message slab: chunks double and stop at what is expected", "[priority]") {
     counting_source source;
@@ -410,7 +410,8 @@ TEST_CASE("message slab: a chunk that is no longer wanted is left", "[priority]"
 }
 
 TEST_CASE("message slab: it runs out of chunks with an error, not with a wrap", "[priority]") {
-    // A source that hands out the same small block for every chunk: only heads are written, no node is claimed.
+    // A source that hands out the same small block for every chunk: only heads are written, no node is
+    // claimed.
     struct pretending : block_source {
         pretending()
             : block_source{[](block_source& self, std::size_t, std::size_t) noexcept -> void* {

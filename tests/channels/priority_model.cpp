@@ -1,5 +1,5 @@
-// The priority queue against a stable multimap: long random runs, as deep as a queue gets, with the patterns of priorities
-// that the indexes treat differently. All invariants are looked at on the way.
+// The priority queue against a stable multimap: long random runs, as deep as a queue gets, with the patterns
+// of priorities that the indexes treat differently. All invariants are looked at on the way.
 #include "catch.hpp"
 #include "priority_support.hpp"
 
@@ -173,7 +173,7 @@ TEST_CASE("fifo queue: it agrees with a deque", "[priority]") {
     CHECK(queue.core().sound());
 }
 
-// --- fair order ----------------------------------------------------------------------------------------------------
+// --- fair order --------------------------------------------------------------------------------------------
 
 namespace {
 

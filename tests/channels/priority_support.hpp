@@ -1,5 +1,5 @@
-// What the tests of the priority queue share: a source of memory that counts and fails, and the queue behind the checks
-// that a POSIX message queue makes.
+// What the tests of the priority queue share: a source of memory that counts and fails, and the queue behind
+// the checks that a POSIX message queue makes.
 #pragma once
 
 #include <nowait/detail/priority_queue.hpp>
@@ -55,8 +55,8 @@ inline queue_limits limits_of(std::uint64_t messages, std::uint64_t message_byte
     return limits;
 }
 
-/// A queue of byte strings that never waits, with the calls of a POSIX queue opened O_NONBLOCK and its checks in the
-/// kernel's order.
+/// A queue of byte strings that never waits, with the calls of a POSIX queue opened O_NONBLOCK and its checks
+/// in the kernel's order.
 template <class Queue>
 class nonblocking_queue {
 public:

@@ -1,18 +1,18 @@
 // The index that counts on priorities being few: a 64-ary tree of bitmaps over 32768 lists.
 //
-//      top_         one word    bit g: middle_[g] is not zero                      8 groups of 4096 priorities
-//      middle_[8]   8 words     bit l of word g: leaf 64 g + l has a message     512 leaves
-//      leaves_[512] pointers    each to a leaf: one word and 64 lists           32768 priorities
+//      top_           bit g: middle_[g] is not zero                     8 groups of 4096 priorities
+//      middle_[8]     bit l of word g: leaf 64 g + l has a message    512 leaves
+//      leaves_[512]   pointers to leaves: a word and 64 lists each  32768 priorities
+//                     bit b of the word: list b is not empty
 //
-//                                bit b of its word: list b is not empty
+// The highest priority present is three bit scans away, an insertion touches one list and, if the list was
+// empty, up to three words. Nothing is balanced and nothing is searched.
 //
-// The highest priority present is three bit scans away, an insertion touches one list and, if the list was empty, up to
-// three words. Nothing is balanced and nothing is searched.
+// A leaf (520 bytes) is bought when a priority of its 64 is first promised, and stays: so `ready(p)`, once
+// true, is true until the queue is gone, and promises to waiting senders need no bookkeeping here.
 //
-// A leaf (520 bytes) is bought when a priority of its 64 is first promised, and stays: so `ready(p)`, once true, is true
-// until the queue is gone, and promises to waiting senders need no bookkeeping here.
-//
-// Invariants: a bit is set exactly if what it stands for is not empty; a list's links are valid exactly if its bit is set.
+// Invariants: a bit is set exactly if what it stands for is not empty; a list's links are valid exactly if
+// its bit is set.
 #pragma once
 
 #include <nowait/detail/priority_slab.hpp>

@@ -9,27 +9,32 @@
 //
 //      slab_     the nodes of all of them, and the free ones
 //
-// The list of the highest priority is kept in front of the index. While one priority is in use, or a receiver keeps up
-// with its senders, the index is never touched: a send and a receive are a push and a pop on one list. The front is put
-// into the index when a higher priority arrives, and the next one is lifted out when it has run empty. Without the
-// front (`front_cache::no`) every message goes through the index: kept to measure what the front brings.
+// The list of the highest priority is kept in front of the index. While one priority is in use, or a receiver
+// keeps up with its senders, the index is never touched: a send and a receive are a push and a pop on one
+// list. The front is put into the index when a higher priority arrives, and the next one is lifted out when
+// it has run empty. Without the front (`front_cache::no`) every message goes through the index: kept to
+// measure what the front brings.
 //
-// **Insertion cannot fail.** All memory is obtained before, in steps that fail without a trace (see priority_memory.hpp):
+// **Insertion cannot fail.** All memory is obtained before, in steps that fail without a trace (see
+// priority_memory.hpp):
 //
-//     if (!core.ready(p)) { need = core.shortage(p); /* unlock */ supply.buy(source, need) /* lock */; core.adopt(...) }
-//     core.insert(core.claim(), ...)
+//     while (!core.ready(p)) {
+//         need = core.shortage(p);          then without the lock: supply.buy(source, need)
+//         core.adopt(p, supply);
+//     }
+//     core.insert(core.claim(), p, ...);
 //
-// A sender that has to wait is promised its place: `promise(p)` sets aside what one insertion of priority p can need,
-// so that whoever makes room later can insert the message on the spot. `retract()` gives the promise back, either because
-// the sender went away or just before the insertion.
+// A sender that has to wait is promised its place: `promise(p)` sets aside what one insertion of priority p
+// can need, so that whoever makes room later can insert the message on the spot. `retract()` gives the
+// promise back, either because the sender went away or just before the insertion.
 //
 // Invariants:
 //   1. size() = number of messages in front_ and index_; bytes() = sum of their bytes.
 //   2. With a front: front_ empty <=> size() = 0; every priority in the index is lower than front_priority_.
 //   3. slab_.available() >= promised_, and the index can make promised_ new lists.
 //   4. Messages of one priority leave in the order in which they were inserted.
-// A layer that hands messages directly to waiting receivers adds: receivers wait => size() = 0; senders wait => the
-// message of the first of them is not admitted.
+// A layer that hands messages directly to waiting receivers adds: receivers wait => size() = 0; senders wait
+// => the message of the first of them is not admitted.
 #pragma once
 
 #include <nowait/detail/priority_bitmap.hpp>
@@ -55,8 +60,8 @@ struct queue_limits {
 };
 
 /// Checks each limit by itself and fills in `total_bytes`.
-/// Returns no error, or invalid_argument: no messages (unless `rendezvous`), no message_bytes, any limit above its
-/// `most_...`, or a total below one message of the largest size.
+/// Returns no error, or invalid_argument: no messages (unless `rendezvous`), no message_bytes, any limit
+/// above its `most_...`, or a total below one message of the largest size.
 [[nodiscard]] NOWAIT_API std::errc settle(queue_limits& limits, bool rendezvous = false) noexcept;
 
 /// What a queue is short of, or the blocks for it.
@@ -123,8 +128,8 @@ public:
     /// Takes the blocks that are still wanted; what then is in `supply` is for the caller to give back.
     void adopt(unsigned priority, queue_supply& supply) noexcept;
 
-    /// For callers without a lock: all of the above until ready. Returns false: ENOMEM, nothing has changed but memory
-    /// that is kept for later.
+    /// For callers without a lock: all of the above until ready. Returns false: ENOMEM, nothing has changed
+    /// but memory that is kept for later.
     [[nodiscard]] bool reserve(unsigned priority) noexcept;
 
     /// Sets aside what one insertion of that priority needs. Requires ready(priority).
@@ -137,8 +142,8 @@ public:
     /// A node to construct a payload in. Requires ready() of the priority that it will be inserted with.
     [[nodiscard]] message_ref claim() noexcept { return slab_.claim(); }
 
-    /// Puts a claimed node, its payload constructed, behind the others of its priority. `now` is the clock of an order
-    /// by time.
+    /// Puts a claimed node, its payload constructed, behind the others of its priority. `now` is the clock of
+    /// an order by time.
     void insert(message_ref message, unsigned priority, std::uint64_t bytes, std::uint64_t now = 0) noexcept;
 
     /// The message that pop would return, or none.
@@ -147,12 +152,14 @@ public:
     /// Takes out the next message. Requires !empty(). The node stays claimed until it is released.
     [[nodiscard]] message_ref pop(std::uint64_t now = 0) noexcept;
 
-    /// Takes back a node that was claimed and is in no list, its payload destroyed. The same for a whole chain.
+    /// Takes back a node that was claimed and is in no list, its payload destroyed. The same for a whole
+    /// chain.
     void release(message_ref used) noexcept { slab_.release(used); }
     void release(message_chain used) noexcept { slab_.release(used); }
 
-    /// Takes out all messages, highest priority first, FIFO inside. Their payloads may be destroyed without a lock; then
-    /// the chain is released. Takes time in proportion to the priorities present, not to the messages.
+    /// Takes out all messages, highest priority first, FIFO inside. Their payloads may be destroyed without a
+    /// lock; then the chain is released. Takes time in proportion to the priorities present, not to the
+    /// messages.
     [[nodiscard]] message_chain drain() noexcept;
 
     /// The node of a link: for walking a chain, also without a lock.

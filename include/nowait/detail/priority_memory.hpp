@@ -1,8 +1,10 @@
-// Memory of the in-process queues: where blocks come from, and how they get into a structure that is under a lock.
+// Memory of the in-process queues: where blocks come from, and how they get into a structure that is under a
+// lock.
 //
 // A structure never asks for memory while its owner holds a lock. It says how large a block it is short of
-// (`block_need`); the owner lets go of the lock, buys the block (`memory_block::buy`), takes the lock again and lets the
-// structure adopt it. What is no longer wanted by then stays in the `memory_block` and is given back after the lock:
+// (`block_need`); the owner lets go of the lock, buys the block (`memory_block::buy`), takes the lock again
+// and lets the structure adopt it. What is no longer wanted by then stays in the `memory_block` and is given
+// back after the lock:
 //
 //     lock      need = structure.shortage()
 //     unlocked  block.buy(source, need)            the only step that can fail: ENOMEM, nothing has changed
@@ -29,7 +31,8 @@ struct block_source {
 /// The heap: operator new that does not throw. Lives as long as the process.
 [[nodiscard]] NOWAIT_API block_source& heap_blocks() noexcept;
 
-/// What a structure is short of. No bytes: nothing. `unobtainable`: no block could help, the structure is at its bounds.
+/// What a structure is short of. No bytes: nothing. `unobtainable`: no block could help, the structure is at
+/// its bounds.
 struct block_need {
     static constexpr std::size_t unobtainable = static_cast<std::size_t>(-1);
 
@@ -47,8 +50,8 @@ public:
     memory_block& operator=(memory_block&& other) noexcept;
     ~memory_block() { give_back(); }
 
-    /// Buys a block for `need`, after giving back the one held. Returns false, holding nothing, without memory.
-    /// A need of no bytes is met by nothing.
+    /// Buys a block for `need`, after giving back the one held. Returns false, holding nothing, without
+    /// memory. A need of no bytes is met by nothing.
     [[nodiscard]] NOWAIT_API bool buy(block_source& source, block_need need) noexcept;
 
     /// Leaves the block to the caller, who gives it back with `data()` and `shape()` as they were.

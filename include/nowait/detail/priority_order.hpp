@@ -1,16 +1,17 @@
 // Which message is received next: strict priority, or strict priority with a way out for the low ones.
 //
-// Strict order starves: while messages of a high priority keep coming, a lower one waits for ever. `fair_order` is the
-// opt-in remedy. It remembers the order of arrival across all priorities, and now and then gives the turn to the message
-// that has waited longest:
+// Strict order starves: while messages of a high priority keep coming, a lower one waits for ever.
+// `fair_order` is the opt-in remedy. It remembers the order of arrival across all priorities, and now and
+// then gives the turn to the message that has waited longest:
 //   - by ratio: every n-th message received is the longest waiting one;
-//   - by age: the longest waiting one goes next once it has waited more than a limit, counted in messages received
-//     meanwhile, or in the caller's unit of time.
-// With a ratio of n, a message with k older ones before it is received after at most (k + 1) * n receives, whatever is
-// sent. FIFO inside a priority always holds: the oldest of all is also the oldest of its own priority.
+//   - by age: the longest waiting one goes next once it has waited more than a limit, counted in messages
+//     received meanwhile, or in the caller's unit of time.
+// With a ratio of n, a message with k older ones before it is received after at most (k + 1) * n receives,
+// whatever is sent. FIFO inside a priority always holds: the oldest of all is also the oldest of its own
+// priority.
 //
-// The arrival list is doubly linked through the nodes, because strict order takes messages out of its middle. It costs
-// 16 bytes a message and a few instructions; strict order has neither.
+// The arrival list is doubly linked through the nodes, because strict order takes messages out of its middle.
+// It costs 16 bytes a message and a few instructions; strict order has neither.
 #pragma once
 
 #include <nowait/detail/priority_slab.hpp>
@@ -31,7 +32,8 @@ struct arrival_node : message_node {
     std::uint64_t stamp; // when it came: messages received by then, or the caller's clock
 };
 
-/// Strict order, except that the longest waiting message has its turn by ratio or by age. Zero switches a rule off.
+/// Strict order, except that the longest waiting message has its turn by ratio or by age. Zero switches a
+/// rule off.
 class fair_order {
 public:
     using header = arrival_node;

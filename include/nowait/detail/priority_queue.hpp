@@ -1,7 +1,8 @@
-// The typed edge of the priority queue: constructs, moves and destroys payloads of type T in the nodes of a core.
+// The typed edge of the priority queue: constructs, moves and destroys payloads of type T in the nodes of a
+// core.
 //
-// This is the whole queue as long as nobody waits: a pure data structure. The layer above holds its lock around each call,
-// except `destroy` and the buying of memory, and adds the waiting.
+// This is the whole queue as long as nobody waits: a pure data structure. The layer above holds its lock
+// around each call, except `destroy` and the buying of memory, and adds the waiting.
 //
 //     sending                                      receiving
 //       check priority and size                      empty?  -> wait, or try again later
@@ -76,14 +77,15 @@ public:
     [[nodiscard]] T* front(std::uint64_t now = 0) const noexcept;
     [[nodiscard]] unsigned front_priority(std::uint64_t now = 0) const noexcept;
 
-    /// Takes the next message: highest priority first, FIFO inside. Requires !empty(). The destructor of the T that was
-    /// moved from runs here.
+    /// Takes the next message: highest priority first, FIFO inside. Requires !empty(). The destructor of the
+    /// T that was moved from runs here.
     [[nodiscard]] received<T> pop(std::uint64_t now = 0) noexcept;
 
     /// Takes all messages out, for destruction elsewhere.
     [[nodiscard]] message_chain drain() noexcept { return core_.drain(); }
 
-    /// Destroys the payloads of drained messages, in order. No lock: the nodes belong to the caller until `release`.
+    /// Destroys the payloads of drained messages, in order. No lock: the nodes belong to the caller until
+    /// `release`.
     void destroy(const message_chain& drained) const noexcept;
 
     /// Takes back the nodes of drained messages whose payloads were destroyed.

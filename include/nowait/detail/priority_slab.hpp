@@ -1,23 +1,23 @@
 // Message nodes and the slab they live in.
 //
-// A queue's messages are nodes of one size: a header that the compiled code knows (`message_node`), then the payload
-// that only the typed edge knows. Nodes lie in chunks, and are named by 32-bit links:
+// A queue's messages are nodes of one size: a header that the compiled code knows (`message_node`), then the
+// payload that only the typed edge knows. Nodes lie in chunks, and are named by 32-bit links:
 //
 //      link     31      27 26                                   0
 //              | chunk    | distance from its start, in 8 bytes   |
 //
-//      chunks_  [0] -> | head | node | node | node |                        one page
-//               [1] -> | head | node | node | node |                        as many nodes as there are already
-//               [2] -> | head | node | node | node | node | node | node |   and so on, up to the queue's limit
+//      chunks_  [0] -> | head | node | node | node |                       one page
+//               [1] -> | head | node | node | node |                       doubles what there is
+//               [2] -> | head | node | node | node | node | node | node |  so too, up to the queue's limit
 //
-// A chunk begins with a head, so no node has the link 0: that is "none". A chunk is bought whole and never moves until
-// the slab is destroyed: a node may be read and its payload destroyed without the lock by whoever took it out of the
-// queue, while others grow the slab.
+// A chunk begins with a head, so no node has the link 0: that is "none". A chunk is bought whole and never
+// moves until the slab is destroyed: a node may be read and its payload destroyed without the lock by whoever
+// took it out of the queue, while others grow the slab.
 //
-// Free nodes are in two places: a stack of used ones (the last one released is the next one claimed: its line is in the
-// cache), and behind it the part of the chunks that was never carved. When the last node comes back after a deep use,
-// the slab forgets the stack and carves again from the beginning, so that the next burst lies in memory in the order of
-// its sending and not in the order the last one was received.
+// Free nodes are in two places: a stack of used ones (the last one released is the next one claimed: its line
+// is in the cache), and behind it the part of the chunks that was never carved. When the last node comes back
+// after a deep use, the slab forgets the stack and carves again from the beginning, so that the next burst
+// lies in memory in the order of its sending and not in the order the last one was received.
 //
 // Invariants: available() = nodes on the stack + nodes not carved = nodes bought - nodes claimed.
 #pragma once
@@ -29,7 +29,7 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
-/// Names a node of a slab. 32 bits: half a pointer, and three links, a priority and a length fit one half cache line.
+/// Names a node of a slab. Half a pointer: a header with priority and length takes 16 bytes.
 using message_link = std::uint32_t;
 inline constexpr message_link no_message = 0;
 
@@ -72,8 +72,8 @@ struct node_layout {
 
 class message_slab {
 public:
-    /// `expected` nodes are the most that the owner plans to use at once: chunks are cut to fit it, more is possible.
-    /// Buys nothing yet. Borrows `source` for its life.
+    /// `expected` nodes are the most that the owner plans to use at once: chunks are cut to fit it, more is
+    /// possible. Buys nothing yet. Borrows `source` for its life.
     NOWAIT_API message_slab(node_layout layout, std::size_t expected, block_source& source) noexcept;
     message_slab(const message_slab&) = delete;
     message_slab& operator=(const message_slab&) = delete;
@@ -100,7 +100,8 @@ public:
     /// The chunk that would be bought next.
     [[nodiscard]] NOWAIT_API block_need shortage() const noexcept;
 
-    /// Takes a block of the size that `shortage` asks for; leaves any other, bought for a shortage that has passed.
+    /// Takes a block of the size that `shortage` asks for; leaves any other, bought for a shortage that has
+    /// passed.
     NOWAIT_API void adopt(memory_block& block) noexcept;
 
 private:

@@ -7,23 +7,24 @@
 //             \                       \      .
 //            [ 5 | list ]           [ 31 | list ] <- highest_        finger_ -> where the last message went
 //
-// A red-black tree. A node is there exactly if its list is not empty. `highest_` is always known, so the next message to
-// receive is never searched for; and it has no right child, so taking it out is the simple case of erasure. `finger_`
-// serves senders whose priorities go up or down in small steps: the search starts there when the priority is near.
-// Elsewhere it descends from the root: log2 of the number of priorities present.
+// A red-black tree. A node is there exactly if its list is not empty. `highest_` is always known, so the next
+// message to receive is never searched for; and it has no right child, so taking it out is the simple case of
+// erasure. `finger_` serves senders whose priorities go up or down in small steps: the search starts there
+// when the priority is near. Elsewhere it descends from the root: log2 of the number of priorities present.
 //
 // Nodes come from a store, of which there are two:
-//   `spare_nodes`   one array, links of 16 bits, 16 bytes a node, four to a cache line; freed nodes are kept as spares.
-//                   Growing doubles the array: at most 512 KiB are copied, at most ten times in a queue's life.
-//   `heap_nodes`    a pointer and a heap block for every node, given back as soon as it is free; no finger. The tree as
-//                   it was before it had caches, kept to measure what they bring.
+//   `spare_nodes`  one array, links of 16 bits, four nodes to a cache line; freed nodes are kept as spares.
+//                  Growing doubles the array: at most 512 KiB are copied, at most ten times in a queue's life.
+//   `heap_nodes`   a heap block for every node, given back as soon as it is free, and no finger. The tree as it
+//                  was before it had caches, kept to measure what they bring.
 //
-// Promises. One insertion needs at most one new node: for its own priority, or for the list in front of the index when
-// the newcomer overtakes it. So `ready` asks for one node more than were promised to waiting senders.
+// Promises. One insertion needs at most one new node: for its own priority, or for the list in front of the
+// index when the newcomer overtakes it. So `ready` asks for one node more than were promised to waiting
+// senders.
 //
-// Invariants: ordered by priority; root black; no red node has a red child; every path from a node down has the same
-// number of black nodes; highest_ is the rightmost node, or none exactly if the tree is empty; finger_ is a node of the
-// tree, or none.
+// Invariants: ordered by priority; root black; no red node has a red child; every path from a node down has
+// the same number of black nodes; highest_ is the rightmost node, or none exactly if the tree is empty;
+// finger_ is a node of the tree, or none.
 #pragma once
 
 #include <nowait/detail/priority_slab.hpp>
@@ -31,8 +32,8 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
-/// A node of the tree, with links of either kind. The key is twice the priority, plus one if the node is red: of two
-/// nodes with different priorities the greater key has the greater priority, whatever their colours.
+/// A node of the tree, with links of either kind. The key is twice the priority, plus one if the node is red:
+/// of two nodes with different priorities the greater key has the greater priority, whatever their colours.
 template <class Link>
 struct priority_tree_node {
     Link child[2]; // lower, higher priorities; child[0] of a spare node is the next spare
@@ -120,7 +121,8 @@ public:
     [[nodiscard]] message_link first(unsigned priority) const noexcept;
     message_ref pop(message_slab& slab, unsigned priority) noexcept;
 
-    /// For tests: true if every invariant of the tree holds, and the promises can be kept. Walks the whole tree.
+    /// For tests: true if every invariant of the tree holds, and the promises can be kept. Walks the whole
+    /// tree.
     [[nodiscard]] bool sound(std::size_t promised) const noexcept;
 
 private:
