@@ -45,7 +45,7 @@ void direction::miss() noexcept {
 }
 
 bool direction::predicts_wait() noexcept {
-    if (misses < misses_to_skip)
+    if (misses < misses_to_skip || hung_up)
         return false;
     if (++skipped >= probe_every) {
         skipped = 0;
@@ -89,7 +89,7 @@ void direction::serve() noexcept {
         block.rung_of(*this) == rung::ring && first.describe_ != nullptr ? -EAGAIN : first.attempt_(first);
     if (n == -EAGAIN) {
         counts.nowait_misses.add();
-        quiet = proving = false;
+        quiet = proving = hung_up = false; // a FIFO may have a new writer
         if (first.at_ != this) {
             // A two-ended operation found its other end not ready: it goes to wait there, behind those who came before.
             direction& other = *first.at_;
@@ -116,7 +116,10 @@ void direction::serve() noexcept {
         if (std::exchange(proving, false))
             misses = 0; // the prediction was wrong: something was there at once
         // Less than asked for, and not the end: the pipe was drained (or filled) by this, so the next waiter would find nothing.
-        if (n > 0 && moved < first.wanted_ && !block.packets && poll.armed && !poll.removing) {
+        // Only of pipes: a terminal gives a line at a time, a socket stops at message boundaries.
+        const bool is_stream =
+            (block.kind == file_kind::pipe || block.kind == file_kind::fifo) && !block.packets;
+        if (n > 0 && moved < first.wanted_ && is_stream && !hung_up && poll.armed && !poll.removing) {
             quiet = true;
             more_to_do = false;
         }
@@ -172,6 +175,9 @@ void direction::on_poll(long result, bool more) noexcept {
     if (!more)
         poll.removing = false;
     quiet = false;
+    // One event may stand for data and for the end behind it: the short read that takes the data is then not the last news.
+    if (result > 0 && (result & (POLLHUP | POLLERR)) != 0)
+        hung_up = true;
     if (result < 0 && result != -ECANCELED) {
         if (result == -EPERM)
             block.rung_of(*this) = rung::ring; // cannot be polled

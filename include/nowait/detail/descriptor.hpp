@@ -73,6 +73,8 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     bool fast = false;
     bool scheduled = false;
     bool quiet = false;
+    bool hung_up =
+        false; // an event said that the other side has gone: then there is no further event, and never quiet
     bool proving = false;         // scheduled to find out whether a predicted wait was one
     std::uint8_t misses = 0;      // in a row, saturating: two of them switch attempts off
     std::uint8_t skipped = 0;     // since attempts are off: a probe every 32nd
