@@ -6,12 +6,14 @@
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/promise.hpp>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <thread>
 #include <vector>
 
 #include <pthread.h>
+#include <sched.h>
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
@@ -39,6 +41,7 @@ void watch_forks() noexcept {
 // --- mailbox -----------------------------------------------------------------------------------------------------------
 
 bool mailbox::post(ready_node& node) noexcept {
+    poster_cpu_.store(::sched_getcpu(), std::memory_order_relaxed); // a hint for spin(), read by nobody else
     switch (inbox_.push(node)) {
     case push_outcome::closed:
         return false;
@@ -187,7 +190,8 @@ void loop::expire_timers() noexcept {
 }
 
 void loop::watch_unproved(direction& waiting) noexcept {
-    waiting.unproved_passes = 0; // also if it is still listed for an earlier wait, which an event has ended since
+    waiting.unproved_passes =
+        0; // also if it is still listed for an earlier wait, which an event has ended since
     if (!static_cast<list_node&>(waiting).linked())
         parts_->unproved.push_back(waiting);
 }
@@ -287,9 +291,42 @@ void loop::look_outside() noexcept {
     prove(false);
 }
 
+/// Waking a CPU that has gone idle takes longer than most answers from another thread. So a loop that is about to sleep, and
+/// whose last poster ran on another CPU, looks for about one wake-up's time first. On one CPU that would only keep the poster
+/// from running; and where nothing comes, it gives up for twice as many sleeps each time.
+bool loop::spin() noexcept {
+    constexpr auto patience = std::chrono::microseconds(50);
+    constexpr unsigned backoff_max = 256;
+    const int poster = mailbox_->poster_cpu_.load(std::memory_order_relaxed);
+    if (poster < 0 || poster == ::sched_getcpu() || !system_->real())
+        return false;
+    if (spins_to_skip_ != 0) {
+        --spins_to_skip_;
+        return false;
+    }
+    read_clock();
+    const auto until = now_ + patience;
+    do {
+        for (int i = 0; i < 32; ++i) {
+            if (mailbox_->inbox_.maybe_filled() || driver_->has_work() ||
+                mailbox_->stop_requested_.load(std::memory_order_relaxed)) {
+                spin_backoff_ = 0;
+                return true;
+            }
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+        }
+        read_clock();
+    } while (now_ < until);
+    spin_backoff_ = spin_backoff_ == 0 ? 1 : std::min(spin_backoff_ * 2, backoff_max);
+    spins_to_skip_ = spin_backoff_;
+    return false;
+}
+
 void loop::sleep(clock::time_point deadline) noexcept {
     prove(true);
-    if (ready_head_ != nullptr)
+    if (ready_head_ != nullptr || spin())
         return;
     const auto timers = parts_->timers.next_look();
     if (timers < deadline)

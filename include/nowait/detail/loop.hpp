@@ -66,6 +66,7 @@ private:
     // Users of driver_ at this moment; close() waits until there is none. Signal handlers cannot take a lock, so it is a count.
     real_sync::atomic<unsigned> waking_{0};
     real_sync::atomic<unsigned> in_transit_{0};
+    real_sync::atomic<int> poster_cpu_{-1}; // where the last poster ran
     real_sync::atomic<unsigned> references_{1};
 };
 
@@ -183,6 +184,7 @@ private:
     void prove(bool about_to_sleep) noexcept;
     void look_outside() noexcept;
     void sleep(clock::time_point deadline) noexcept;
+    [[nodiscard]] bool spin() noexcept;
     void destroy_frames() noexcept;
 
     ready_node* ready_head_ = nullptr;
@@ -194,6 +196,8 @@ private:
     bool bound_ = false;
     int budget_per_turn_;
     unsigned fork_generation_ = 0;
+    unsigned spins_to_skip_ = 0; // sleeps that go without a spin, after spins that found nothing
+    unsigned spin_backoff_ = 0;
     unsigned long thread_ = 0;
 
     system* system_;
