@@ -89,9 +89,11 @@ void bitmap_index::mark(unsigned priority) noexcept {
 void bitmap_index::unmark(unsigned priority) noexcept {
     const unsigned leaf_number = priority / 64;
     const unsigned group = leaf_number / 64;
-    if ((leaves_[leaf_number]->present &= ~bit(priority)) != 0)
+    leaves_[leaf_number]->present &= ~bit(priority);
+    if (leaves_[leaf_number]->present != 0)
         return;
-    if ((middle_[group] &= ~bit(leaf_number)) == 0)
+    middle_[group] &= ~bit(leaf_number);
+    if (middle_[group] == 0)
         top_ &= ~bit(group);
 }
 
