@@ -418,8 +418,12 @@ bool transfer_operation<Description>::describe(descriptor_operation& self, trans
     return true;
 }
 
-template class transfer_operation<read_description>;
-template class transfer_operation<write_description>;
+// The members that are not inline, one by one: instantiating the whole class would take its inline members out of sight of
+// those who link to the shared library.
+template NOWAIT_API bool transfer_operation<read_description>::first_attempt_failed() noexcept;
+template NOWAIT_API bool transfer_operation<read_description>::start_other() noexcept;
+template NOWAIT_API bool transfer_operation<write_description>::first_attempt_failed() noexcept;
+template NOWAIT_API bool transfer_operation<write_description>::start_other() noexcept;
 
 // --- splice, tee, ready --------------------------------------------------------------------------------------------------------
 

@@ -314,9 +314,6 @@ public:
         : transfer_operation(what, operation_kind::write) {}
 };
 
-extern template class transfer_operation<read_description>;
-extern template class transfer_operation<write_description>;
-
 /// Moves (splice) or copies (tee) from one pipe to another inside the kernel.
 struct pipe_to_pipe_description {
     using operation = class pipe_to_pipe_operation;
