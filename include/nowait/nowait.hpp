@@ -1,7 +1,12 @@
 // Everything.
 #pragma once
 
+#include <nowait/algorithms.hpp>
+#include <nowait/buffered_writer.hpp>
 #include <nowait/config.hpp>
+#include <nowait/explain.hpp>
+#include <nowait/io.hpp>
+#include <nowait/line_reader.hpp>
 #include <nowait/pipe.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
@@ -11,3 +16,4 @@
 #include <nowait/task.hpp>
 #include <nowait/timeout.hpp>
 #include <nowait/when_all.hpp>
+#include <nowait/write_lock.hpp>
