@@ -97,7 +97,8 @@ public:
     ~when_all_tasks_operation() {
         for (std::size_t i = count_; i-- > 0;)
             parts_[i].~task_operation<T>();
-        std::allocator<task_operation<T>>().deallocate(parts_, capacity_);
+        if (parts_ != nullptr)
+            std::allocator<task_operation<T>>().deallocate(parts_, capacity_);
     }
 
     [[nodiscard]] bool start() noexcept {
@@ -128,7 +129,7 @@ private:
     std::size_t capacity_;
     std::size_t count_ = 0;
     std::size_t left_ = 0;
-    task_operation<T>* parts_;
+    task_operation<T>* parts_ = nullptr;
 };
 
 template <class T>
@@ -140,7 +141,10 @@ struct when_all_tasks_description {
 
 template <class T>
 when_all_tasks_operation<T>::when_all_tasks_operation(when_all_tasks_description<T>&& what)
-    : capacity_(what.parts.size()), parts_(std::allocator<task_operation<T>>().allocate(what.parts.size())) {
+    : capacity_(what.parts.size()) {
+    if (capacity_ == 0)
+        return;
+    parts_ = std::allocator<task_operation<T>>().allocate(capacity_);
     for (task<T>& part : what.parts)
         ::new (static_cast<void*>(parts_ + count_++)) task_operation<T>(std::move(part));
 }
