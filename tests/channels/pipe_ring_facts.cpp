@@ -46,7 +46,7 @@ TEST_CASE("P11 (pipe11): readers that share PIPE_BUF bytes each get their share,
     }
 }
 
-TEST_CASE("P12 (pipe12): a full ring is EAGAIN; a small write succeeds fully or not at all",
+TEST_CASE("P12 (pipe12): a full ring is EAGAIN, a small write succeeds fully or not at all",
           "[channels][pipe]") {
     ring_of ring(4);
     std::ptrdiff_t filled = 0;
@@ -170,7 +170,7 @@ TEST_CASE("packets: one read takes one packet, and what does not fit is lost", "
     CHECK(ring.empty());
 }
 
-TEST_CASE("packets: a write of more than a page makes several; each takes a slot", "[channels][pipe]") {
+TEST_CASE("packets: a write of more than a page makes several, each takes a slot", "[channels][pipe]") {
     ring_of ring(4);
     REQUIRE(write(ring, text(9000), packet) == 9000);
     CHECK(read(ring, 9000).result == 4096);

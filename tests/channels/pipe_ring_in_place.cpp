@@ -191,7 +191,7 @@ TEST_CASE("reserve: a ring can be destroyed with a reservation or a peek open", 
     ring.reset(); // what it held goes back: the leak checker watches
 }
 
-TEST_CASE("peek: shows what a read would take; consume takes it", "[channels][pipe]") {
+TEST_CASE("peek: shows what a read would take, consume takes it", "[channels][pipe]") {
     ring_of ring;
     REQUIRE(write(ring, text(5000)) == 5000);
     CHECK(peek(ring, 1).bytes == text(5000).substr(0, 4096));
@@ -213,7 +213,7 @@ TEST_CASE("peek: nothing there, end of stream, no room to show", "[channels][pip
     CHECK(consume(ring, 0) == -EINVAL); // the end of the stream needs no consume
 }
 
-TEST_CASE("peek: exclusive among readers; writers and tee go on", "[channels][pipe]") {
+TEST_CASE("peek: exclusive among readers, writers and tee go on", "[channels][pipe]") {
     ring_of ring, other;
     REQUIRE(write(ring, "look") == 4);
     REQUIRE(peek(ring).bytes == "look");
