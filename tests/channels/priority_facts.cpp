@@ -37,7 +37,7 @@ constexpr unsigned highest = priority_levels - 1; // MQ_PRIO_MAX - 1
 } // namespace
 
 TEMPLATE_TEST_CASE(
-    "mq_timedsend01: lengths 0, 1 and the largest, the highest priority; what lies beyond fails",
+    "mq_timedsend01: lengths 0, 1 and the largest, the highest priority, what lies beyond fails",
     "[priority][facts]", tree, bitmap) {
     TestType queue(3, 16);
     CHECK(queue.send("", 0) == 0);
