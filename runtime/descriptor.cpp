@@ -320,8 +320,9 @@ bool descriptor_operation::settle_first_attempt(direction& where) noexcept {
         return true;
     }
     counts.nowait_misses.add();
-    where.miss();
     direction& at = at_ != nullptr ? *at_ : where;
+    if (&at == &where)
+        where.miss(); // that there was no room at the other end says nothing about this one
     const bool first = at.waiters.empty();
     at.enqueue(*this);
     if (first)
@@ -447,7 +448,11 @@ bool pipe_to_pipe_operation::start() noexcept {
         return true;
     }
     // Nobody is passed: neither those who wait for data nor those who wait for room.
-    return start_slow(block_->in.waiters.empty() && !to_->out.waiters.empty() ? to_->out : block_->in);
+    if (start_slow(block_->in.waiters.empty() && !to_->out.waiters.empty() ? to_->out : block_->in))
+        return true;
+    from_tie_.tie(*block_);
+    to_tie_.tie(*to_);
+    return false;
 }
 
 long pipe_to_pipe_operation::attempt(descriptor_operation& self) noexcept {
@@ -465,8 +470,12 @@ long pipe_to_pipe_operation::attempt(descriptor_operation& self) noexcept {
         op.at_ = &op.block_->in;
         return -EAGAIN;
     }
-    if (n != -EAGAIN)
+    if (n != -EAGAIN) {
+        // Where it moved less than asked for, the other end may have been the limit: no sign that this one is drained (or full).
+        if (n > 0)
+            op.wanted_ = static_cast<std::size_t>(n);
         return n;
+    }
     const int seen = calls.ready(op.block_->io_fd, POLLIN);
     op.at_ = seen > 0 && (seen & (POLLIN | POLLHUP)) != 0 ? &op.to_->out : &op.block_->in;
     return -EAGAIN;
@@ -496,6 +505,21 @@ long ready_operation::attempt(descriptor_operation& self) noexcept {
     if ((seen & POLLNVAL) != 0)
         return -EBADF;
     return (seen & (wanted | POLLHUP | POLLERR)) != 0 ? 1 : -EAGAIN;
+}
+
+// --- block_tie ------------------------------------------------------------------------------------------------------------------
+
+block_tie::~block_tie() {
+    if (block_ == nullptr)
+        return;
+    list_node::unlink();
+    block_->unpin();
+}
+
+void block_tie::tie(descriptor& to) noexcept {
+    block_ = &to;
+    to.pin();
+    to.ties.push_back(*this);
 }
 
 // --- descriptor ----------------------------------------------------------------------------------------------------------------
@@ -619,6 +643,7 @@ int descriptor::close() noexcept {
     if (owner != nullptr && !owner->forked()) {
         in.cancel_waiters();
         out.cancel_waiters();
+        ties.for_each([](block_tie& tie) { tie.cancel(); });
         if (in.poll.armed || out.poll.armed || in.work.pending || out.work.pending) {
             // The kernel holds the file for as long as something is armed on it: an end that is "closed" meanwhile would keep
             // its peer from seeing the end of the stream. Submit the removals and look for their answers at once.

@@ -39,6 +39,9 @@ protected:
     friend struct direction;
     friend class descriptor;
 
+    /// Ends a waiting operation with operation_canceled, nothing tried.
+    void leave() noexcept;
+
     /// Everything that is not "the first attempt succeeds". True: ended inline.
     [[nodiscard]] bool start_slow(direction& where) noexcept;
     /// The first attempt was made in place and failed with `result_`.
@@ -54,6 +57,7 @@ protected:
     long result_ = -ECANCELED; // an outcome starts as an error, never as success
     std::size_t wanted_ = 0;   // bytes asked for: fewer moved means that the other end is drained (or full)
     operation_kind kind_;
+    bool tried_ = false;      // an attempt has been made: until then nothing says that there is nothing
     bool cancelling_ = false; // asked to end while a transfer is in the kernel's hands
 };
 
@@ -125,6 +129,20 @@ enum class rung : std::uint8_t {
 };
 [[nodiscard]] NOWAIT_API std::string_view to_string(rung r) noexcept;
 
+/// The tie of an operation to a block in whose queues it may not be standing at the moment: it keeps the block alive, and the
+/// block's close() ends the operation.
+class NOWAIT_API block_tie : public list_node {
+public:
+    explicit block_tie(descriptor_operation& of) noexcept : operation_(of) {}
+    ~block_tie();
+    void tie(descriptor& to) noexcept;
+    void cancel() noexcept { operation_.cancel(); }
+
+private:
+    descriptor_operation& operation_;
+    descriptor* block_ = nullptr;
+};
+
 class NOWAIT_API descriptor {
 public:
     descriptor(int fd, bool owned, system& calls) noexcept;
@@ -136,6 +154,7 @@ public:
     loop* owner = nullptr; ///< set by the first operation
     direction in;
     direction out;
+    list<block_tie> ties;
 
     int fd;
     bool owned;
@@ -340,11 +359,13 @@ public:
 
 private:
     static long attempt(descriptor_operation& self) noexcept;
-
     descriptor* to_;
     std::size_t size_;
     bool copies_;
     bool allowed_;
+    // While it waits at one end, the other end may be closed and its handle destroyed.
+    block_tie from_tie_{*this};
+    block_tie to_tie_{*this};
 };
 
 /// Waits until an attempt is worth making. Ready at once where nothing can be polled.
