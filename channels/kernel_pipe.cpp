@@ -50,17 +50,17 @@ rung first_rung(const file_info& info) noexcept {
 template <class End>
 result<End> borrow_end(int fd, bool read) {
     detail::system& calls = present_system();
+    file_info info;
+    if (const int error = calls.inspect(fd, info); error != 0)
+        return fail_errno(-error);
+    if (!may(info.flags, read))
+        return fail(std::errc::bad_file_descriptor);
     if (detail::loop* here = detail::loop::current()) {
         // One block per runtime and number: those who ask twice queue up behind each other.
         if (descriptor* known = here->find_descriptor(fd);
             known != nullptr && !known->closed && !known->owned)
             return pipe_access::wrap<End>(known);
     }
-    file_info info;
-    if (const int error = calls.inspect(fd, info); error != 0)
-        return fail_errno(-error);
-    if (!may(info.flags, read))
-        return fail(std::errc::bad_file_descriptor);
     auto* block = new (std::nothrow) descriptor(fd, false, calls);
     if (block == nullptr)
         return fail(std::errc::not_enough_memory);

@@ -2,6 +2,7 @@
 
 #include <cassert>
 #include <cerrno>
+#include <cstdint>
 #include <string_view>
 
 #include <poll.h>
@@ -89,6 +90,7 @@ void direction::serve() noexcept {
         block.rung_of(*this) == rung::ring && first.describe_ != nullptr ? -EAGAIN : first.attempt_(first);
     if (n == -EAGAIN) {
         counts.nowait_misses.add();
+        first.tried_ = true;
         quiet = proving = hung_up = false; // a FIFO may have a new writer
         if (first.at_ != this) {
             // A two-ended operation found its other end not ready: it goes to wait there, behind those who came before.
@@ -320,6 +322,7 @@ bool descriptor_operation::settle_first_attempt(direction& where) noexcept {
         return true;
     }
     counts.nowait_misses.add();
+    tried_ = true;
     direction& at = at_ != nullptr ? *at_ : where;
     if (&at == &where)
         where.miss(); // that there was no room at the other end says nothing about this one
@@ -345,6 +348,23 @@ void descriptor_operation::cancel() noexcept {
         where.block.owner->waits().cancel(where.work);
         return;
     }
+    if (!tried_ && &where.waiters.front() == this && where.block.rung_of(where) != rung::ring) {
+        // It was left out, because the predictor or the budget said so. Nowait first holds all the same: a wait that may
+        // last no time is one attempt.
+        const long n = attempt_(*this);
+        at_ = &where; // an attempt of a two-ended operation may name the other end
+        if (n >= 0)
+            where.hit();
+        leave();
+        if (n != -EAGAIN)
+            result_ = n;
+        return;
+    }
+    leave();
+}
+
+void descriptor_operation::leave() noexcept {
+    direction& where = *at_;
     unlink();
     result_ = -ECANCELED;
     complete_later();
@@ -368,8 +388,16 @@ namespace {
 std::size_t total(const iovec* parts, int count) noexcept {
     std::size_t sum = 0;
     for (int i = 0; i < count; ++i)
-        sum += parts[i].iov_len;
+        sum = parts[i].iov_len > SIZE_MAX - sum ? SIZE_MAX : sum + parts[i].iov_len;
     return sum;
+}
+
+/// The first part that has a size: what a ring's plain read or write is given. An empty one would look like the end.
+const iovec& first_part(const iovec* parts, int count) noexcept {
+    int i = 0;
+    while (i < count - 1 && parts[i].iov_len == 0)
+        ++i;
+    return parts[i];
 }
 
 } // namespace
@@ -412,7 +440,8 @@ long transfer_operation<Description>::attempt(descriptor_operation& self) noexce
 template <class Description>
 bool transfer_operation<Description>::describe(descriptor_operation& self, transfer& work) noexcept {
     auto& op = static_cast<transfer_operation&>(self);
-    const iovec& part = op.what_.parts != nullptr ? op.what_.parts[0] : op.what_.single;
+    const iovec& part =
+        op.what_.parts != nullptr ? first_part(op.what_.parts, op.what_.count) : op.what_.single;
     work.write = !reads;
     work.data = part.iov_base;
     work.size = part.iov_len;
@@ -460,25 +489,30 @@ long pipe_to_pipe_operation::attempt(descriptor_operation& self) noexcept {
     if (op.to_->closed || op.block_->closed)
         return -ECANCELED; // one end was closed while this waited at the other
     system& calls = *op.block_->calls;
-    const long n = op.copies_ ? calls.tee(op.block_->io_fd, op.to_->io_fd, op.size_)
-                              : calls.splice(op.block_->io_fd, op.to_->io_fd, op.size_);
-    if (n == 0 && op.copies_ && op.size_ != 0) {
+    op.at_ = &op.block_->in;
+    for (;;) {
+        const long n = op.copies_ ? calls.tee(op.block_->io_fd, op.to_->io_fd, op.size_)
+                                  : calls.splice(op.block_->io_fd, op.to_->io_fd, op.size_);
         // tee says 0 both at the end of the stream and when another reader was faster: only a hang-up is the end.
-        const int seen = calls.ready(op.block_->io_fd, POLLIN);
-        if (seen < 0 || (seen & (POLLHUP | POLLIN)) == POLLHUP)
+        const bool ambiguous = n == 0 && op.copies_ && op.size_ != 0;
+        if (n != -EAGAIN && !ambiguous) {
+            // Where it moved less than asked for, the other end may have been the limit: no sign that this one is drained (or full).
+            if (n > 0)
+                op.wanted_ = static_cast<std::size_t>(n);
+            return n;
+        }
+        const int from = calls.ready(op.block_->io_fd, POLLIN);
+        if (ambiguous && (from < 0 || (from & (POLLHUP | POLLIN)) == POLLHUP))
             return 0;
-        op.at_ = &op.block_->in;
-        return -EAGAIN;
+        if (from <= 0 || (from & (POLLIN | POLLHUP)) == 0)
+            return -EAGAIN; // no data: it waits where data comes
+        if (calls.ready(op.to_->io_fd, POLLOUT) == 0) {
+            op.at_ = &op.to_->out;
+            return -EAGAIN;
+        }
+        // Data and room, or an end that is no more: somebody else was at work between the calls. A poll that has reported
+        // them is not going to do so again, so this may not wait.
     }
-    if (n != -EAGAIN) {
-        // Where it moved less than asked for, the other end may have been the limit: no sign that this one is drained (or full).
-        if (n > 0)
-            op.wanted_ = static_cast<std::size_t>(n);
-        return n;
-    }
-    const int seen = calls.ready(op.block_->io_fd, POLLIN);
-    op.at_ = seen > 0 && (seen & (POLLIN | POLLHUP)) != 0 ? &op.to_->out : &op.block_->in;
-    return -EAGAIN;
 }
 
 bool ready_operation::start() noexcept {
@@ -540,6 +574,8 @@ descriptor::~descriptor() {
 }
 
 int descriptor::bind(loop& home) noexcept {
+    if (forward_ != nullptr)
+        return forward_->bind(home);
     if (owner == &home)
         return closed ? EBADF : 0;
     if (closed)
@@ -548,10 +584,8 @@ int descriptor::bind(loop& home) noexcept {
         return EPERM;
     if (descriptor* other = home.find_descriptor(fd);
         other != nullptr && other != this && !other->closed && !owned) {
-        if (forward_ == nullptr) {
-            other->add_handle();
-            forward_ = other;
-        }
+        other->add_handle();
+        forward_ = other;
         return 0;
     }
     try {
@@ -716,7 +750,9 @@ void descriptor::detach() noexcept {
         return;
     for (direction* d : {&in, &out}) {
         static_cast<list_node&>(*d).unlink();
-        d->fast = false;
+        d->fast = d->quiet = false;
+        static_cast<list_node&>(d->poll).unlink(); // out of the driver's own lists, which go with it
+        static_cast<list_node&>(d->work).unlink();
         if (std::exchange(d->poll.armed, false))
             --pins_;
         if (std::exchange(d->work.pending, false))

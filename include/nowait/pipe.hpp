@@ -26,7 +26,9 @@ namespace detail {
 class NOWAIT_API pipe_end {
 public:
     /// False after a move or close().
-    [[nodiscard]] bool is_open() const noexcept { return block_.get() != nullptr && !block_.get()->closed; }
+    [[nodiscard]] bool is_open() const noexcept {
+        return block_.get() != nullptr && !block_.get()->resolved()->closed;
+    }
     /// The number given or made; -1 if there is none. It stays this object's.
     [[nodiscard]] int native_handle() const noexcept { return is_open() ? block_.get()->fd : -1; }
 
@@ -57,9 +59,13 @@ protected:
     bool reads_ = false;
 };
 
-/// Several buffers as the kernel takes them. At most 1024.
-[[nodiscard]] inline int part_count(std::size_t parts) noexcept {
-    return parts <= 1024 ? static_cast<int>(parts) : -22 /* EINVAL */;
+/// How many buffers the kernel is given, or the error that they are.
+[[nodiscard]] inline int part_count(std::span<const iovec> parts) noexcept {
+    if (parts.size() > 1024)
+        return -22; // EINVAL
+    if (parts.data() == nullptr && !parts.empty())
+        return -14; // EFAULT
+    return static_cast<int>(parts.size());
 }
 
 } // namespace detail
@@ -87,7 +93,7 @@ public:
     }
     /// The same into several buffers, filled in order. Borrows: `parts` too. Errors: also invalid_argument: more than 1024 parts.
     [[nodiscard]] detail::read_description read(std::span<const iovec> parts) const noexcept {
-        return {{block_.get(), {}, parts.data(), detail::part_count(parts.size())}};
+        return {{block_.get(), {}, parts.data(), detail::part_count(parts)}};
     }
 
     /// Waits until a read would not wait: data, or the end of the stream. Another reader may be faster.
@@ -117,7 +123,7 @@ public:
     }
     /// The same from several buffers, in order.
     [[nodiscard]] detail::write_description write(std::span<const iovec> parts) const noexcept {
-        return {{block_.get(), {}, parts.data(), detail::part_count(parts.size())}};
+        return {{block_.get(), {}, parts.data(), detail::part_count(parts)}};
     }
     [[nodiscard]] detail::write_description write(std::string_view text) const noexcept {
         return {{block_.get(), {const_cast<char*>(text.data()), text.size()}, nullptr, 1}};

@@ -216,6 +216,14 @@ inline task<> settle(int rounds = 200) {
         co_await nowait::yield();
 }
 
+/// Lets everything run until all of them have ended.
+inline task<> all_done(std::span<const outcome> of) {
+    for (const outcome& one : of) {
+        while (!one.done)
+            co_await nowait::yield();
+    }
+}
+
 /// Writes everything, short writes or not.
 inline task<std::error_code> write_whole(const nowait::pipe_writer& writer, std::string_view text) {
     while (!text.empty()) {
