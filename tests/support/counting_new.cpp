@@ -15,6 +15,11 @@ void* counted(std::size_t size) {
     throw std::bad_alloc();
 }
 
+void* counted_or_null(std::size_t size) noexcept {
+    count.fetch_add(1, std::memory_order_relaxed);
+    return std::malloc(size != 0 ? size : 1);
+}
+
 void* counted_aligned(std::size_t size, std::size_t alignment) {
     count.fetch_add(1, std::memory_order_relaxed);
     if (void* memory = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment))
@@ -38,6 +43,13 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
     return counted(size);
 }
+// The library's own, and thus a sanitizer's, would be freed by ours below.
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+    return counted_or_null(size);
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+    return counted_or_null(size);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
     return counted_aligned(size, static_cast<std::size_t>(alignment));
 }
@@ -48,6 +60,12 @@ void operator delete(void* memory) noexcept {
     std::free(memory);
 }
 void operator delete[](void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory, const std::nothrow_t&) noexcept {
     std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
