@@ -7,13 +7,22 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
+void gather::next_part() noexcept {
+    if (!rest_.empty()) {
+        current_ = rest_.front();
+        rest_ = rest_.subspan(1);
+    } else {
+        const iovec& part = vectors_.front();
+        current_ = {static_cast<const std::byte*>(part.iov_base), part.iov_len};
+        vectors_ = vectors_.subspan(1);
+    }
+}
+
 void gather::copy_to(std::byte* to, std::size_t size) noexcept {
     left_ -= size;
     while (size != 0) {
-        while (current_.empty()) {
-            current_ = rest_.front();
-            rest_ = rest_.subspan(1);
-        }
+        while (current_.empty())
+            next_part();
         std::size_t n = std::min(size, current_.size());
         copy_bytes(to, current_.data(), n);
         current_ = current_.subspan(n);
@@ -22,18 +31,32 @@ void gather::copy_to(std::byte* to, std::size_t size) noexcept {
     }
 }
 
+void scatter::next_part() noexcept {
+    if (!rest_.empty()) {
+        current_ = rest_.front();
+        rest_ = rest_.subspan(1);
+    } else {
+        const iovec& part = vectors_.front();
+        current_ = {static_cast<std::byte*>(part.iov_base), part.iov_len};
+        vectors_ = vectors_.subspan(1);
+    }
+}
+
+std::span<std::byte> scatter::take(std::size_t most) noexcept {
+    while (current_.empty())
+        next_part();
+    std::span<std::byte> run = current_.first(std::min(most, current_.size()));
+    current_ = current_.subspan(run.size());
+    left_ -= run.size();
+    return run;
+}
+
 void scatter::copy_from(const std::byte* from, std::size_t size) noexcept {
-    left_ -= size;
     while (size != 0) {
-        while (current_.empty()) {
-            current_ = rest_.front();
-            rest_ = rest_.subspan(1);
-        }
-        std::size_t n = std::min(size, current_.size());
-        copy_bytes(current_.data(), from, n);
-        current_ = current_.subspan(n);
-        from += n;
-        size -= n;
+        std::span<std::byte> run = take(size);
+        copy_bytes(run.data(), from, run.size());
+        from += run.size();
+        size -= run.size();
     }
 }
 

@@ -8,6 +8,7 @@
 #include <nowait/io.hpp>
 #include <nowait/line_reader.hpp>
 #include <nowait/pipe.hpp>
+#include <nowait/pipe_channel.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
 #include <nowait/sleep.hpp>

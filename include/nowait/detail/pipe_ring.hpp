@@ -37,6 +37,8 @@
 #include <span>
 #include <utility>
 
+#include <sys/uio.h>
+
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
@@ -55,13 +57,21 @@ public:
         for (std::span<const std::byte> part : parts)
             left_ += part.size();
     }
+    explicit gather(std::span<const iovec> parts) noexcept : vectors_(parts) {
+        for (const iovec& part : parts)
+            left_ += part.iov_len;
+    }
     [[nodiscard]] std::size_t size() const noexcept { return left_; }
     /// Requires size <= size().
     NOWAIT_API void copy_to(std::byte* to, std::size_t size) noexcept;
 
 private:
+    void next_part() noexcept;
+
     std::span<const std::byte> current_;
+    // What follows, as spans or as the system calls take it.
     std::span<const std::span<const std::byte>> rest_;
+    std::span<const iovec> vectors_;
     std::size_t left_ = 0;
 };
 
@@ -73,13 +83,22 @@ public:
         for (std::span<std::byte> part : parts)
             left_ += part.size();
     }
+    explicit scatter(std::span<const iovec> parts) noexcept : vectors_(parts) {
+        for (const iovec& part : parts)
+            left_ += part.iov_len;
+    }
     [[nodiscard]] std::size_t size() const noexcept { return left_; }
     /// Requires size <= size().
     NOWAIT_API void copy_from(const std::byte* from, std::size_t size) noexcept;
+    /// Takes the next run of contiguous room, at most `most` bytes. Requires 0 < most <= size().
+    [[nodiscard]] NOWAIT_API std::span<std::byte> take(std::size_t most) noexcept;
 
 private:
+    void next_part() noexcept;
+
     std::span<std::byte> current_;
     std::span<const std::span<std::byte>> rest_;
+    std::span<const iovec> vectors_;
     std::size_t left_ = 0;
 };
 
@@ -214,6 +233,8 @@ public:
         friend bool operator==(const readiness&, const readiness&) = default;
     };
     [[nodiscard]] readiness poll() const noexcept;
+    [[nodiscard]] bool peeked() const noexcept { return (read_gate_ & exclusive) != 0; }
+    [[nodiscard]] bool reserved() const noexcept { return (write_gate_ & exclusive) != 0; }
 
     // -- Without the lock -----------------------------------------------------------------------------------
 

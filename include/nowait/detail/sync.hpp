@@ -78,6 +78,11 @@ struct local_sync {
             value_ = static_cast<T>(value_ + n);
             return old;
         }
+        T fetch_sub(T n, std::memory_order = std::memory_order_seq_cst) noexcept {
+            T old = value_;
+            value_ = static_cast<T>(value_ - n);
+            return old;
+        }
 
     private:
         T value_{};
