@@ -1,3 +1,4 @@
+#include "fork_watch.hpp"
 #include "timer_wheel.hpp"
 
 #include <nowait/detail/descriptor.hpp>
@@ -24,19 +25,25 @@ namespace {
 
 thread_local loop* current_loop = nullptr;
 
-// Counts forks, in the child. Every loop remembers the value it was made under; a different one means that ring memory and
-// descriptors are shared with a parent that still uses them.
-unsigned fork_count = 0;
+unsigned fork_count = 0; // in this process's line of descent since watch_forks()
+
+} // namespace
 
 void watch_forks() noexcept {
     static const bool watching = [] {
-        ::pthread_atfork(nullptr, nullptr, [] { ++fork_count; });
+        ::pthread_atfork(nullptr, nullptr, [] {
+            ++fork_count;
+            if (current_loop != nullptr)
+                current_loop->cut_off();
+        });
         return true;
     }();
     (void)watching;
 }
 
-} // namespace
+unsigned fork_generation() noexcept {
+    return fork_count;
+}
 
 // --- mailbox -----------------------------------------------------------------------------------------------------------
 
@@ -162,6 +169,11 @@ int loop::enter() noexcept {
     outer_frames_ = frame_pool::exchange_current(frames_);
     outer_loop_ = std::exchange(current_loop, this);
     return 0;
+}
+
+void loop::cut_off() noexcept {
+    ready_head_ = nullptr;
+    ready_tail_ = &ready_head_;
 }
 
 void loop::leave() noexcept {
@@ -308,7 +320,7 @@ bool loop::spin() noexcept {
     const auto until = now_ + patience;
     do {
         for (int i = 0; i < 32; ++i) {
-            if (mailbox_->inbox_.maybe_filled() || driver_->has_work() ||
+            if (mailbox_->inbox_.maybe_filled() || driver_->signalled() ||
                 mailbox_->stop_requested_.load(std::memory_order_relaxed)) {
                 spin_backoff_ = 0;
                 return true;
@@ -341,11 +353,15 @@ void loop::sleep(clock::time_point deadline) noexcept {
 }
 
 void loop::run_until_idle(clock::time_point deadline) noexcept {
-    while (live != 0 || closing != 0) {
-        if (forked()) [[unlikely]]
-            return;
-        look_outside();
+    if (forked()) [[unlikely]]
+        return;
+    // What was posted before the last frame ended still runs; what comes later waits for the next run.
+    while (live != 0 || closing != 0 || ready_head_ != nullptr) {
+        if (live != 0 || closing != 0)
+            look_outside();
         run_ready(resumptions_per_look);
+        if (forked()) [[unlikely]]
+            return; // a task has forked and this is the child: not one step near the ring
         if (ready_head_ == nullptr && (live != 0 || closing != 0))
             sleep(deadline);
         if (deadline != clock::time_point::max()) {
@@ -386,29 +402,61 @@ void loop::destroy_frames() noexcept {
         promise_base* leaf = &root;
         while (leaf->child != nullptr)
             leaf = leaf->child;
-        if (leaf->parent != nullptr)
+        frame_owner* owner = nullptr;
+        if (leaf->parent != nullptr) {
             leaf->parent->child = nullptr;
-        else
+        } else {
             static_cast<list_node&>(*leaf).unlink();
+            owner = leaf->owner;
+        }
         leaf->self.destroy();
+        if (owner != nullptr && owner->frame_abandoned != nullptr)
+            owner->frame_abandoned(*owner);
     }
     live = 0;
 }
 
+void run_posted(ready_node& node) noexcept {
+    auto& posted = static_cast<posted_base&>(node);
+    posted.invoke(posted);
+}
+
+/// Of what stands in the ready queue, only what other threads have posted: the rest belongs to frames that end unresumed.
+void loop::run_posted_functions() noexcept {
+    while (ready_head_ != nullptr) {
+        ready_node& node = *ready_head_;
+        ready_head_ = node.next_ready;
+        if (ready_head_ == nullptr)
+            ready_tail_ = &ready_head_;
+        if (node.run == &run_posted)
+            node.run(node);
+    }
+}
+
 loop::~loop() {
     const bool is_child = forked();
+    // Destroyed away from its thread: nothing can be submitted or reaped here, and nothing is in flight if that thread has
+    // ended (the kernel cancels what a thread leaves behind). What ends now belongs to whoever destroys.
+    const bool foreign = !is_child && !on_own_thread();
+    thread_ = static_cast<unsigned long>(::pthread_self());
     if (is_child) {
         driver_->abandon();
     } else {
         root_stop_.request_stop();
     }
-    // Last posts: functions from other threads run now; operations among them only put themselves into the ready queue.
-    for (ready_node* node = mailbox_->inbox_.close(); node != nullptr;) {
+    // Last posts: functions from other threads run now, oldest first; operations among them only put themselves into the ready
+    // queue. Nothing runs in a child after fork: it was posted to the parent.
+    frame_pool* const outer = frame_pool::exchange_current(frames_);
+    loop* const outer_loop = std::exchange(current_loop, this);
+    if (!is_child)
+        run_posted_functions();
+    for (ready_node* node = mailbox_->inbox_.close(); node != nullptr && !is_child;) {
         ready_node* following = node->next_ready;
         node->run(*node);
         next = nullptr;
         node = following;
     }
+    current_loop = outer_loop;
     mailbox_->close();
     if (current_loop != nullptr)
         current_loop
@@ -426,14 +474,13 @@ loop::~loop() {
         }
         return false;
     };
-    while (!is_child && in_flight() && system_->now() < deadline)
+    while (!is_child && !foreign && in_flight() && system_->now() < deadline)
         driver_->wait(deadline);
 
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
-    frame_pool* const outer = frame_pool::exchange_current(frames_);
     destroy_frames();
-    while (!is_child && closing != 0 && system_->now() < deadline)
+    while (!is_child && !foreign && closing != 0 && system_->now() < deadline)
         driver_->wait(deadline);
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
@@ -466,6 +513,7 @@ runtime_stats loop::snapshot() const noexcept {
     s.completions = driver_->counters.completions.get();
     s.remote_posts = remote_posts_.get();
     s.remote_wakes = driver_->counters.wakes.get();
+    s.driver_fallbacks = fell_back ? 1 : 0;
     s.frames_allocated = frames_->allocated.get();
     s.frames_recycled = frames_->recycled.get();
     return s;

@@ -1,3 +1,4 @@
+#include "poll_driver.hpp"
 #include "uring_driver.hpp"
 
 #include <nowait/detail/driver.hpp>
@@ -11,7 +12,7 @@ NOWAIT_BEGIN_NAMESPACE
 
 namespace detail {
 
-bool join_state_base::publish_end() noexcept {
+bool join_state_base::publish_end(bool abandoned) noexcept {
     phase seen = word.load(std::memory_order_acquire);
     for (;;) {
         const phase then = seen == phase::waiting_remote ? phase::posting : phase::ended;
@@ -23,7 +24,8 @@ bool join_state_base::publish_end() noexcept {
         case phase::detached:
             return true;
         case phase::waiting:
-            home->post(wake);
+            if (!abandoned) // else the awaiter's frame is about to go too
+                home->post(wake);
             return false;
         case phase::waiting_remote: {
             mailbox* const to = box;
@@ -115,6 +117,24 @@ void start_frame(loop& on, promise_base& frame, frame_owner& owner) noexcept {
 
 } // namespace detail
 
+namespace {
+
+/// The errors that mean "no ring here", as against "no descriptors left".
+bool means_refused(int error) noexcept {
+    return error == ENOSYS || error == EPERM || error == EACCES || error == EINVAL || error == ENOMEM;
+}
+
+std::string refusal(int error) {
+    const char* name = error == ENOSYS   ? "ENOSYS"
+                       : error == EPERM  ? "EPERM"
+                       : error == EACCES ? "EACCES"
+                       : error == EINVAL ? "EINVAL"
+                                         : "ENOMEM";
+    return std::string("io_uring_setup: ") + name;
+}
+
+} // namespace
+
 result<runtime> runtime::create(runtime_options options) {
     if (options.budget < 1 || options.ring_entries == 0 || options.ring_entries > 32768 ||
         options.completion_entries > 65536 || (options.make_driver && options.system == nullptr))
@@ -122,15 +142,21 @@ result<runtime> runtime::create(runtime_options options) {
     detail::system& calls = options.system != nullptr ? *options.system : detail::real_system();
 
     std::string reason = "preferred and available";
-    if (options.driver == driver_choice::uring) {
+    driver_choice choice = options.driver;
+    if (choice != driver_choice::automatic) {
         reason = "asked for by the program";
     } else if (const char* asked = ::secure_getenv("NOWAIT_DRIVER"); asked != nullptr && *asked != '\0') {
-        if (std::strcmp(asked, "uring") != 0)
-            return fail(std::errc::invalid_argument);
         reason = "asked for by NOWAIT_DRIVER";
+        if (std::strcmp(asked, "uring") == 0)
+            choice = driver_choice::uring;
+        else if (std::strcmp(asked, "poll") == 0)
+            choice = driver_choice::poll;
+        else
+            return fail(std::errc::invalid_argument);
     }
 
     std::unique_ptr<detail::driver> waits;
+    bool fell_back = false;
     if (options.make_driver) {
         waits = options.make_driver(calls);
         reason = "given by the program";
@@ -138,12 +164,24 @@ result<runtime> runtime::create(runtime_options options) {
             return fail(std::errc::not_enough_memory);
     } else {
         const detail::uring_options ring{options.ring_entries, options.completion_entries};
-        if (const int error = detail::make_uring_driver(calls, ring, waits); error != 0)
+        int error = 0;
+        if (choice != driver_choice::poll) {
+            error = detail::make_uring_driver(calls, ring, waits);
+            if (error != 0 && choice == driver_choice::automatic && means_refused(error)) {
+                reason = "because " + refusal(error);
+                fell_back = true;
+                choice = driver_choice::poll;
+            }
+        }
+        if (choice == driver_choice::poll)
+            error = detail::make_poll_driver(calls, waits);
+        if (error != 0)
             return fail_errno(error);
     }
     auto made = std::make_unique<detail::loop>(calls, std::move(waits), options.budget);
     made->destructor_wait = options.destructor_wait;
     made->unhandled = options.unhandled;
+    made->fell_back = fell_back;
     return runtime(std::move(made), std::move(reason));
 }
 

@@ -1,9 +1,12 @@
 // The only file that knows liburing.
 #include "uring_driver.hpp"
 
+#include "fork_watch.hpp"
+
 #include <cerrno>
 #include <csignal>
 #include <new>
+#include <utility>
 
 #include <liburing.h>
 #include <poll.h>
@@ -105,14 +108,15 @@ public:
     }
 
     void disarm(poll_source& source) noexcept override {
-        source.removing = true;
-        if (static_cast<list_node&>(source).linked()) { // never left this process
-            static_cast<list_node&>(source).unlink();
-            --held_;
-            source.armed = false;
-            source.on_event(source, -ECANCELED, false);
+        if (static_cast<list_node&>(source).linked()) {
+            if (!source.removing) { // never left this process
+                static_cast<list_node&>(source).unlink();
+                dropped_.push_back(source);
+                source.removing = true;
+            } // else the removal itself waits for an entry, or the source has been dropped
             return;
         }
+        source.removing = true;
         io_uring_sqe* sqe = next_entry();
         if (sqe == nullptr) {
             removals_.push_back(source);
@@ -124,6 +128,7 @@ public:
 
     void start(transfer& work) noexcept override {
         ++held_;
+        work.cancelling = false;
         io_uring_sqe* sqe = next_entry();
         if (sqe == nullptr) {
             backlog_transfers_.push_back(work);
@@ -133,10 +138,11 @@ public:
     }
 
     void cancel(transfer& work) noexcept override {
-        if (static_cast<list_node&>(work).linked()) {
+        if (std::exchange(work.cancelling, true))
+            return;
+        if (static_cast<list_node&>(work).linked()) { // never left this process
             static_cast<list_node&>(work).unlink();
-            --held_;
-            work.on_event(work, -ECANCELED, false);
+            dropped_transfers_.push_back(work);
             return;
         }
         io_uring_sqe* sqe = next_entry();
@@ -146,6 +152,10 @@ public:
         }
         io_uring_prep_cancel(sqe, &work, 0);
         finish(*sqe, nullptr);
+    }
+
+    [[nodiscard]] bool signalled() const noexcept override {
+        return io_uring_cq_ready(&ring_) != 0 || (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
     }
 
     [[nodiscard]] bool has_work() const noexcept override {
@@ -222,13 +232,14 @@ private:
     }
 
     [[nodiscard]] bool backlog_empty() const noexcept {
-        return backlog_.empty() && backlog_transfers_.empty() && removals_.empty() && cancels_.empty();
+        return backlog_.empty() && backlog_transfers_.empty() && removals_.empty() && cancels_.empty() &&
+               dropped_.empty() && dropped_transfers_.empty();
     }
 
     /// A free entry, submitting what is queued if there is none. nullptr: the kernel takes nothing now (EBUSY, EAGAIN).
     [[nodiscard]] io_uring_sqe* next_entry() noexcept {
-        if (!bound_)
-            return nullptr;
+        if (!bound_ || made_under_ != fork_generation())
+            return nullptr; // in a child after fork the entries are the parent's
         io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
         if (sqe == nullptr) {
             submit();
@@ -329,7 +340,7 @@ private:
                 }
             } else if (result == -EOPNOTSUPP || result == -EINVAL) {
                 auto& work = static_cast<transfer&>(*target);
-                if (work.write && calls_.has(feature::nosignal) && nosignal_works_) {
+                if (work.write && !work.cancelling && calls_.has(feature::nosignal) && nosignal_works_) {
                     nosignal_works_ = false;
                     start(work);
                     return;
@@ -345,6 +356,19 @@ private:
     }
 
     void drain_backlog() noexcept {
+        // What was taken back before it was submitted: its last report, delivered here because nothing calls back from disarm().
+        while (!dropped_.empty()) {
+            poll_source& source = dropped_.pop_front();
+            --held_;
+            delivered_ = true;
+            source.on_event(source, -ECANCELED, false);
+        }
+        while (!dropped_transfers_.empty()) {
+            transfer& work = dropped_transfers_.pop_front();
+            --held_;
+            delivered_ = true;
+            work.on_event(work, -ECANCELED, false);
+        }
         if (backlog_empty() || !bound_)
             return;
         while (!backlog_empty()) {
@@ -374,6 +398,7 @@ private:
     system& calls_;
     io_uring ring_;
     int wake_fd_;
+    unsigned made_under_ = fork_generation();
     waker waker_;
     bool bound_ = false;
     bool multishot_ = true;
@@ -385,6 +410,8 @@ private:
     list<poll_source> removals_;
     list<transfer> backlog_transfers_;
     list<transfer> cancels_;
+    list<poll_source> dropped_;
+    list<transfer> dropped_transfers_;
 };
 
 unsigned rounded_up(unsigned n) noexcept {

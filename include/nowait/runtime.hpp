@@ -25,8 +25,9 @@ class join_handle;
 
 /// Which driver waits for the kernel.
 enum class driver_choice : std::uint8_t {
-    automatic, ///< what NOWAIT_DRIVER says, else io_uring
-    uring      ///< io_uring or an error
+    automatic, ///< what NOWAIT_DRIVER says ("uring", "poll"), else io_uring, else epoll where io_uring is refused
+    uring,     ///< io_uring or an error
+    poll       ///< epoll
 };
 
 struct runtime_options {
@@ -82,9 +83,10 @@ private:
 namespace detail {
 
 template <class Function>
-struct posted_function : ready_node {
+struct posted_function : posted_base {
     explicit posted_function(Function&& f) : function(std::move(f)) {
-        run = [](ready_node& node) noexcept {
+        run = &run_posted;
+        invoke = [](posted_base& node) noexcept {
             std::unique_ptr<posted_function> self(static_cast<posted_function*>(&node));
             self->function();
         };
@@ -134,8 +136,9 @@ public:
 protected:
     join_state_base() = default;
     ~join_state_base() = default;
-    /// Says that the task has ended. True: the memory is the caller's to release.
-    [[nodiscard]] NOWAIT_API bool publish_end() noexcept;
+    /// Says that the task has ended. True: the memory is the caller's to release. `abandoned`: its loop is being destroyed, and
+    /// runs nothing any more.
+    [[nodiscard]] NOWAIT_API bool publish_end(bool abandoned) noexcept;
 };
 
 template <class T>
@@ -143,6 +146,12 @@ class join_state final : public join_state_base {
 public:
     join_state() {
         frame_ended = [](frame_owner& owner) noexcept { static_cast<join_state&>(owner).end(); };
+        frame_abandoned = [](frame_owner& owner) noexcept {
+            auto& self = static_cast<join_state&>(owner);
+            self.callable = nullptr;
+            if (self.publish_end(true)) // without a value: whoever joins is told that it was cancelled
+                delete &self;
+        };
     }
 
     outcome<T> value;
@@ -155,7 +164,7 @@ public:
 private:
     void end() noexcept {
         callable = nullptr;
-        if (!publish_end())
+        if (!publish_end(false))
             return;
         if (std::exception_ptr error = value.error()) [[unlikely]] {
             if (home->unhandled != nullptr)
@@ -189,11 +198,14 @@ public:
     result<T> take_result() {
         if (error_ != 0)
             return fail_errno(error_);
+        outcome<T>& value = static_cast<join_state<T>*>(state_)->value;
+        if (!value.ready()) [[unlikely]]
+            return fail(std::errc::operation_canceled);
         if constexpr (std::is_void_v<T>) {
-            static_cast<join_state<T>*>(state_)->value.take();
+            value.take();
             return {};
         } else {
-            return static_cast<join_state<T>*>(state_)->value.take();
+            return value.take();
         }
     }
 };
@@ -225,12 +237,14 @@ public:
     ~join_handle() { detach(); }
 
     /// Waits for the end. Returns: the task's value. Errors: operation_canceled: the awaiter was asked to stop (the task
-    /// goes on); invalid_argument: an empty handle, or one that another operation waits on. Throws what the task threw. Borrows: the handle. Resumes: on the awaiter's runtime, whichever ran the task.
+    /// goes on), or the task's runtime has been destroyed before it ended; invalid_argument: an empty handle, or one that
+    /// another operation waits on. Throws what the task threw. Borrows: the handle. Resumes: on the awaiter's runtime,
+    /// whichever ran the task.
     /// To be awaited to the end once.
     [[nodiscard]] description join() & noexcept { return description{state_}; }
 
     [[nodiscard]] bool valid() const noexcept { return state_ != nullptr; }
-    /// True when the task has ended.
+    /// True when the task has ended, or has gone with its runtime.
     [[nodiscard]] bool done() const noexcept { return state_ != nullptr && state_->over(); }
 
     /// Lets the task go on by itself.
@@ -254,14 +268,16 @@ private:
 /// Several runtimes may run on several threads.
 class NOWAIT_API runtime {
 public:
-    /// Makes a runtime. Errors: what io_uring_setup said (ENOSYS, EPERM, EACCES: refused here; ENOMEM: not even the smallest
-    /// ring fits; EMFILE), invalid_argument: a budget below 1, more than 32768 entries, an unknown NOWAIT_DRIVER.
+    /// Makes a runtime. Errors: what io_uring_setup said, if the ring was asked for by name (ENOSYS, EPERM, EACCES: refused here;
+    /// ENOMEM: not even the smallest ring fits); too_many_files_open: no descriptors left; invalid_argument: a budget
+    /// below 1, no entries or more than 32768, an unknown NOWAIT_DRIVER.
     [[nodiscard]] static result<runtime> create(runtime_options options = {});
 
     runtime(runtime&&) noexcept = default;
     runtime& operator=(runtime&&) noexcept = default;
     /// Cancels what is left, waits (bounded by destructor_wait) until the kernel has given all memory back, and destroys
-    /// the frames, leaves first. Never resumes a coroutine: for an orderly end, shutdown() first.
+    /// the frames, leaves first. Never resumes a coroutine: for an orderly end, shutdown() first. On the runtime's thread, or
+    /// on any when that thread has ended.
     ~runtime();
 
     /// Runs `root` and everything it spawned to the end. Returns: the root's value; throws what it threw.
@@ -303,9 +319,9 @@ public:
     /// Any thread, and beyond the runtime's life.
     [[nodiscard]] remote_runtime remote() const noexcept { return remote_runtime(loop_->remote()); }
 
-    /// "uring".
+    /// "uring" or "poll".
     [[nodiscard]] std::string_view driver() const noexcept;
-    /// Why this driver: "preferred and available", "asked for by NOWAIT_DRIVER", ...
+    /// Why this driver: "preferred and available", "asked for by NOWAIT_DRIVER", "because io_uring_setup: EPERM", ...
     [[nodiscard]] const std::string& driver_reason() const noexcept { return reason_; }
     /// Any thread. A snapshot.
     [[nodiscard]] runtime_stats stats() const noexcept { return loop_->snapshot(); }

@@ -40,6 +40,7 @@ public:
     short events = 0;
     bool armed = false;    ///< the driver knows it and will report
     bool removing = false; ///< disarm() was called, the last report is still to come
+    long last_report = 0;  ///< for drivers that have to deliver it later by themselves
 };
 
 /// A read or write that the driver performs, for what cannot be polled. The memory is in the kernel's hands until on_event,
@@ -53,6 +54,7 @@ public:
     void* data = nullptr;
     std::size_t size = 0;
     bool pending = false;
+    bool cancelling = false; ///< cancel() was called; the end is still to come
 };
 
 /// Counters that a driver keeps.
@@ -73,8 +75,11 @@ public:
     virtual void start(transfer& work) noexcept = 0;
     virtual void cancel(transfer& work) noexcept = 0;
 
-    /// True if collect() would find something without waiting: queued submissions or reported completions. Cheap.
+    /// True if collect() may find something without waiting: queued submissions, reported completions, or sources whose
+    /// state only a call can tell. Cheap.
     [[nodiscard]] virtual bool has_work() const noexcept = 0;
+    /// True if something is known to be there, without asking anybody. For a loop that spins.
+    [[nodiscard]] virtual bool signalled() const noexcept { return has_work(); }
     /// Submits what is queued and delivers what is there. Never waits.
     virtual void collect() noexcept = 0;
     /// Submits, then waits until an event, a wake() or the deadline, and delivers. Returns early on a signal.

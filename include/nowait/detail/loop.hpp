@@ -70,9 +70,11 @@ private:
     real_sync::atomic<unsigned> references_{1};
 };
 
-struct loop_options {
-    int budget = 128;
+/// A function that another thread has posted: told from other nodes by `run`, because it must not be lost with them.
+struct posted_base : ready_node {
+    void (*invoke)(posted_base&) noexcept = nullptr; ///< runs the function and releases the node
 };
+NOWAIT_API void run_posted(ready_node& node) noexcept;
 
 class NOWAIT_API loop {
 public:
@@ -158,6 +160,8 @@ public:
 
     [[nodiscard]] bool on_own_thread() const noexcept;
     [[nodiscard]] bool forked() const noexcept;
+    /// In a child, when a task of this loop has forked: what is ready is the parent's to run, not once more here.
+    void cut_off() noexcept;
     [[nodiscard]] bool running() const noexcept { return running_; }
     [[nodiscard]] bool stopped() const noexcept { return root_stop_.stop_requested(); }
     void stop_now() noexcept { root_stop_.request_stop(); }
@@ -170,6 +174,8 @@ public:
 
     /// How long the destructor waits for the driver to let go of memory that it works on.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
+    /// The driver is not the one that was preferred.
+    bool fell_back = false;
     /// Called with what a detached task threw, before std::terminate.
     void (*unhandled)(std::exception_ptr) = nullptr;
 
@@ -185,6 +191,7 @@ private:
     void look_outside() noexcept;
     void sleep(clock::time_point deadline) noexcept;
     [[nodiscard]] bool spin() noexcept;
+    void run_posted_functions() noexcept;
     void destroy_frames() noexcept;
 
     ready_node* ready_head_ = nullptr;

@@ -99,6 +99,8 @@ private:
 /// `next` slot free.
 struct frame_owner {
     void (*frame_ended)(frame_owner&) noexcept = nullptr;
+    /// The loop has been destroyed, and the frame with it, before it ended. Null: the owner goes the same way by itself.
+    void (*frame_abandoned)(frame_owner&) noexcept = nullptr;
 };
 
 /// The part of a promise that does not depend on its type. `ready_node`: the frame itself is what stands in the ready
@@ -164,10 +166,22 @@ private:
     std::source_location where_;
 };
 
+/// What a first attempt leaves behind: a number, unless the description names a type of its own.
+template <class D>
+struct eager_outcome {
+    using type = long;
+};
+template <class D>
+requires requires { typename D::outcome; }
+struct eager_outcome<D> {
+    using type = typename D::outcome;
+};
+
 /// Descriptions that can make the first attempt by themselves, before there is an operation.
 template <class D>
 concept eager_description =
-    description<D> && requires(const D& d, loop& home, inplace_stop_source& stop, long& outcome) {
+    description<D> && requires(const D& d, loop& home, inplace_stop_source& stop,
+                               typename eager_outcome<D>::type& outcome) {
         { d.try_now(home, stop, outcome) } -> std::same_as<bool>;
         { D::value_of(outcome) } -> std::same_as<typename D::value_type>;
     };
@@ -211,7 +225,7 @@ private:
     const D& what_;
     promise_base& frame_;
     std::source_location where_;
-    long outcome_ = 0;
+    typename eager_outcome<D>::type outcome_{};
     bool built_ = false;
     union {
         operation_type operation_;
