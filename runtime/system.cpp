@@ -267,9 +267,9 @@ private:
                 const long n = direct_pwritev2(fd, parts, count, flags | rwf_nosignal);
                 if (n == -EINTR)
                     continue;
-                if (n != -EOPNOTSUPP || flags == 0)
+                if (n != -EOPNOTSUPP)
                     return n;
-                break; // some files know neither flag; ask again for the one that matters to the caller
+                break; // some files (/dev/full) know no flag at all; ask again for what matters to the caller
             }
         }
         sigpipe_guard guard;

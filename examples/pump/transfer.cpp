@@ -1,5 +1,7 @@
 #include "transfer.hpp"
 
+#include <nowait/algorithms.hpp>
+
 #include <algorithm>
 #include <cstdio>
 #include <optional>
@@ -64,18 +66,6 @@ void enlarge_end(End& end) {
         (void)end.set_capacity(*most);
 }
 
-nowait::task<std::error_code> write_all(const nowait::pipe_writer& to, std::span<const std::byte> data,
-                                        meter& count) {
-    while (!data.empty()) {
-        const auto written = co_await to.write(data);
-        if (!written)
-            co_return written.error();
-        count.add(*written);
-        data = data.subspan(*written);
-    }
-    co_return std::error_code{};
-}
-
 } // namespace
 
 void enlarge(nowait::pipe_reader& end) {
@@ -117,9 +107,11 @@ nowait::task<ending> transfer(const nowait::pipe_reader& from, const nowait::pip
             co_return ending{got.error(), false};
         if (*got == 0)
             break;
-        const std::error_code error = co_await write_all(to, room.first(*got), count);
-        if (error)
-            co_return ending{error, true};
+        const std::span<const std::byte> data = room.first(*got);
+        const nowait::progress put = co_await nowait::write_all(to, data);
+        count.add(put.bytes);
+        if (!put.ok())
+            co_return ending{put.error, true};
     }
     co_return ending{};
 }
