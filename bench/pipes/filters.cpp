@@ -1,6 +1,5 @@
 #include "filters.hpp"
 
-#include "bench/support/keep.hpp"
 #include "bench/support/process.hpp"
 #include "bench/support/statistics.hpp"
 
@@ -13,7 +12,9 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +24,6 @@ namespace bench::pipes {
 namespace {
 
 constexpr std::size_t mebibyte = 1024 * 1024;
-constexpr std::size_t piece = 256 * 1024;
 
 // A descriptor of ours, closed at the end.
 class file {
@@ -38,13 +38,6 @@ public:
 private:
     int descriptor_;
 };
-
-void wait_for(pid_t child, const std::string& what) {
-    int status = 0;
-    if (::waitpid(child, &status, 0) != child || status != 0) {
-        throw std::runtime_error(what + " failed, wait status " + std::to_string(status));
-    }
-}
 
 pid_t start(std::vector<std::string> command, int input, int output) {
     std::vector<char*> arguments;
@@ -67,9 +60,9 @@ pid_t start(std::vector<std::string> command, int input, int output) {
     return child;
 }
 
-// Writes zeros into the first pipe and ends. Only async-signal-safe calls after the fork.
+// Fills the first pipe and ends. Only async-signal-safe calls after the fork.
 pid_t start_producer(const pipe_set& pipes, std::size_t bytes) {
-    static std::vector<char> zeros(piece);
+    static std::vector<char> zeros(mebibyte); // lent to pipes, so nobody may write here, ever
     const pid_t child = ::fork();
     if (child != 0) {
         expect(child > 0, 1, "fork");
@@ -77,11 +70,12 @@ pid_t start_producer(const pipe_set& pipes, std::size_t bytes) {
     }
     ::close(pipes.reader(0)); // so that a filter that dies is noticed
     while (bytes > 0) {
-        const ssize_t wrote = ::write(pipes.writer(0), zeros.data(), std::min(bytes, zeros.size()));
-        if (wrote <= 0) {
+        const iovec lent{zeros.data(), std::min(bytes, zeros.size())};
+        const ssize_t moved = ::vmsplice(pipes.writer(0), &lent, 1, 0);
+        if (moved <= 0) {
             ::_exit(1);
         }
-        bytes -= static_cast<std::size_t>(wrote);
+        bytes -= static_cast<std::size_t>(moved);
     }
     ::_exit(0);
 }
@@ -103,17 +97,56 @@ std::shared_ptr<file> make_input_file(std::size_t bytes) {
     return input;
 }
 
+// Throws away everything up to the end of the stream, or until nothing has come for `patience`.
 std::size_t drain(int from) {
-    static std::vector<char> buffer(piece);
+    constexpr int patience_ms = 20'000;
+    const file nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
     std::size_t total = 0;
     for (;;) {
-        const ssize_t got = ::read(from, buffer.data(), buffer.size());
-        if (got <= 0) {
-            expect(got, 0, "read");
+        const ssize_t got = ::splice(from, nullptr, nowhere.get(), nullptr, mebibyte, SPLICE_F_NONBLOCK);
+        if (got == 0) {
             return total;
         }
-        keep(buffer[0]);
-        total += static_cast<std::size_t>(got);
+        if (got > 0) {
+            total += static_cast<std::size_t>(got);
+            continue;
+        }
+        pollfd readable{from, POLLIN, 0};
+        if (errno != EAGAIN || ::poll(&readable, 1, patience_ms) != 1) {
+            return total;
+        }
+    }
+}
+
+// A child that is ended with its owner, whatever happens in between.
+class process {
+public:
+    process(pid_t child, std::string name) : child_(child), name_(std::move(name)) {}
+    process(const process&) = delete;
+    process& operator=(const process&) = delete;
+    ~process() {
+        if (child_ > 0) {
+            ::kill(child_, SIGKILL);
+            ::waitpid(child_, nullptr, 0);
+        }
+    }
+
+    void wait() {
+        int status = 0;
+        if (::waitpid(std::exchange(child_, -1), &status, 0) < 0 || status != 0) {
+            throw std::runtime_error(name_ + " failed, wait status " + std::to_string(status));
+        }
+    }
+
+private:
+    pid_t child_;
+    std::string name_;
+};
+
+void expect_all(std::size_t received, std::size_t rounds) {
+    if (received != rounds * mebibyte) {
+        throw std::runtime_error("stuck or short: received " + std::to_string(received) + " of " +
+                                 std::to_string(rounds * mebibyte) + " bytes");
     }
 }
 
@@ -130,17 +163,17 @@ measurement run_from_pipe(const std::vector<std::string>& command, std::size_t r
     const unpinned all_cpus;
     pipe_set pipes(2, 0); // fresh ones: a filter may change their size
     stopwatch clock;
-    const pid_t producer = start_producer(pipes, rounds * mebibyte);
-    const pid_t child = start(command, pipes.reader(0), pipes.writer(1));
+    process producer(start_producer(pipes, rounds * mebibyte), "the producer");
+    process child(start(command, pipes.reader(0), pipes.writer(1)), command[0]);
     // An end that stays open here would keep the next process from seeing the end of the stream.
     pipes.close_writer(0);
     pipes.close_reader(0);
     pipes.close_writer(1);
     const std::size_t received = drain(pipes.reader(1));
     const auto elapsed = clock.elapsed();
-    wait_for(child, command[0]);
-    wait_for(producer, "the producer");
-    expect(static_cast<long>(received), static_cast<long>(rounds * mebibyte), "bytes received");
+    expect_all(received, rounds);
+    child.wait();
+    producer.wait();
     return {rounds, elapsed};
 }
 
@@ -150,12 +183,12 @@ measurement run_from_file(const std::vector<std::string>& command, const file& s
     const file input(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     pipe_set pipes(1, 0);
     stopwatch clock;
-    const pid_t child = start(command, input.get(), pipes.writer(0));
+    process child(start(command, input.get(), pipes.writer(0)), command[0]);
     pipes.close_writer(0);
     const std::size_t received = drain(pipes.reader(0));
     const auto elapsed = clock.elapsed();
-    wait_for(child, command[0]);
-    expect(static_cast<long>(received), static_cast<long>(rounds * mebibyte), "bytes received");
+    expect_all(received, rounds);
+    child.wait();
     return {rounds, elapsed};
 }
 

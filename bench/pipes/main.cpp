@@ -112,7 +112,7 @@ void pump_row(suite& run, const std::string& name, feed from) {
     if (!run.wants(name)) {
         return;
     }
-    const std::size_t mebibytes = run.size() == scale::smoke ? 8 : run.size() == scale::quick ? 128 : 1024;
+    const std::size_t mebibytes = run.size() == scale::smoke ? 8 : run.size() == scale::quick ? 256 : 1024;
     row what{name, filter("pump", {NOWAIT_EXAMPLES_DIR "/pump"}, from),
              faster_of({filter("cat", {"cat"}, from), filter("pv -q", {"pv", "-q"}, from)}, mebibytes), 0.60};
     what.fixed_rounds = mebibytes;
