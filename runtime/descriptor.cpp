@@ -3,9 +3,11 @@
 #include <cassert>
 #include <cerrno>
 #include <cstdint>
+#include <new>
 #include <string_view>
 
 #include <poll.h>
+#include <pthread.h>
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
@@ -556,15 +558,23 @@ void block_tie::tie(descriptor& to) noexcept {
     to.ties.push_back(*this);
 }
 
+namespace {
+
+futex_lock handles_lock; // constant initialisation; held for a few words
+
+unsigned long this_thread() noexcept {
+    return static_cast<unsigned long>(::pthread_self());
+}
+
+} // namespace
+
 // --- descriptor ----------------------------------------------------------------------------------------------------------------
 
 descriptor::descriptor(int number, bool is_owned, system& with) noexcept
     : io_fd(number), in(*this, POLLIN), out(*this, POLLOUT), fd(number), owned(is_owned), calls(&with) {
-    post_node_.of = this;
-    post_node_.run = [](ready_node& node) noexcept {
-        descriptor* block = static_cast<closing_node&>(node).of;
-        (void)block->close();
-        block->unpin();
+    drop_node_.of = this;
+    drop_node_.run = [](ready_node& node) noexcept {
+        static_cast<drop_node&>(node).of->count_remote_drops();
     };
 }
 
@@ -595,6 +605,11 @@ int descriptor::bind(loop& home) noexcept {
     }
     owner = &home;
     calls = &home.calls();
+    {
+        lock_scope held(handles_lock);
+        counted_by_ = &home;
+    }
+    thread_.store(this_thread(), std::memory_order_relaxed);
     in.update_fast();
     out.update_fast();
     return 0;
@@ -715,23 +730,38 @@ void descriptor::finish_close() noexcept {
 }
 
 void descriptor::drop_handle() noexcept {
-    if (--handles_ != 0)
-        return;
-    if (closed) {
-        maybe_delete();
-        return;
-    }
-    if (owner != nullptr && !owner->on_own_thread()) {
-        // Away from its loop: the loop closes it. If the loop has just gone, it has detached the block.
-        ++pins_;
-        if (owner->remote().post(post_node_))
+    if (thread_.load(std::memory_order_relaxed) == this_thread()) {
+        if (--handles_ != 0)
             return;
-        --pins_;
-        owner = nullptr;
+    } else {
+        lock_scope held(handles_lock);
+        if (counted_by_ != nullptr && !counted_by_->forked()) {
+            if (remote_drops_++ == 0)
+                (void)counted_by_->remote().post(drop_node_); // refused: it is going, and detaches this block
+            return;
+        }
+        if (--handles_ != 0)
+            return;
     }
     pin();
     (void)close();
     unpin();
+}
+
+void descriptor::count_remote_drops() noexcept {
+    {
+        lock_scope held(handles_lock);
+        handles_ -= std::exchange(remote_drops_, 0u);
+    }
+    // While the loop counts, nobody else takes the block away.
+    pin();
+    if (handles_ == 0)
+        (void)close();
+    unpin();
+}
+
+void descriptor::forget_lock() noexcept {
+    ::new (static_cast<void*>(&handles_lock)) futex_lock;
 }
 
 void descriptor::unpin() noexcept {
@@ -741,8 +771,18 @@ void descriptor::unpin() noexcept {
 }
 
 void descriptor::maybe_delete() noexcept {
-    if (pins_ == 0 && handles_ == 0 && closed && !closing_)
+    if (pins_ != 0 || !closed || closing_)
+        return;
+    if (handles_ == 0) {
         delete this;
+        return;
+    }
+    // Closed, and the loop is through with it, which may end before the handles do.
+    lock_scope held(handles_lock);
+    if (remote_drops_ == 0) {
+        counted_by_ = nullptr;
+        thread_.store(0, std::memory_order_relaxed);
+    }
 }
 
 void descriptor::detach() noexcept {
@@ -764,7 +804,17 @@ void descriptor::detach() noexcept {
     owner = nullptr;
     if (std::exchange(closing_, false))
         finish_close();
-    maybe_delete();
+    {
+        lock_scope held(handles_lock);
+        counted_by_ = nullptr;
+        thread_.store(0, std::memory_order_relaxed);
+        handles_ -= std::exchange(remote_drops_, 0u);
+        if (handles_ != 0)
+            return; // from here on it belongs to whoever drops the last of them
+    }
+    pin();
+    (void)close();
+    unpin();
 }
 
 } // namespace detail

@@ -33,6 +33,7 @@ void watch_forks() noexcept {
     static const bool watching = [] {
         ::pthread_atfork(nullptr, nullptr, [] {
             ++fork_count;
+            descriptor::forget_lock();
             if (current_loop != nullptr)
                 current_loop->cut_off();
         });

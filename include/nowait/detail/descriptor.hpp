@@ -8,6 +8,7 @@
 #include <nowait/detail/driver.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/operation.hpp>
+#include <nowait/detail/sync.hpp>
 #include <nowait/detail/system_call.hpp>
 #include <nowait/result.hpp>
 
@@ -188,14 +189,25 @@ public:
     void detach() noexcept;
     void released() noexcept; // the driver has let go of something
 
+    /// In a child after fork: whoever held the lock stayed behind.
+    static void forget_lock() noexcept;
+
 private:
     [[nodiscard]] bool descend(direction& d) noexcept;
     void finish_close() noexcept;
     void maybe_delete() noexcept;
 
-    struct closing_node : ready_node {
+    void count_remote_drops() noexcept;
+
+    struct drop_node : ready_node {
         descriptor* of = nullptr;
-    } post_node_;
+    } drop_node_;
+    // Handles may die on any thread. Of a block that a loop uses, the loop's thread alone counts them and the pins: the others
+    // leave a note and post, under a lock that is shared by all blocks (drop_handle). Of a block without a loop, the lock
+    // guards the count. `remote_drops_` > 0: the node is on its way, or the loop is going and detach() counts.
+    loop* counted_by_ = nullptr;                 // under the lock
+    unsigned remote_drops_ = 0;                  // under the lock
+    real_sync::atomic<unsigned long> thread_{0}; // counted_by_'s. Relaxed: each thread only looks for itself
     descriptor* forward_ = nullptr;
     unsigned handles_ = 0;
     unsigned pins_ = 0;
