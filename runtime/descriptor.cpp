@@ -617,16 +617,16 @@ int descriptor::bind(loop& home) noexcept {
 
 bool descriptor::descend(direction& d) noexcept {
     rung& r = rung_of(d);
-    if (r == rung::nowait_flag && (kind == file_kind::pipe || kind == file_kind::fifo ||
-                                   kind == file_kind::terminal || kind == file_kind::character)) {
-        // A description of our own on the same object: it may be O_NONBLOCK, nobody shares it.
-        if (io_fd != fd) {
-            r = rung::ring; // the twin serves the other direction
-            return false;
+    // A description of our own on the same object: it may be O_NONBLOCK, nobody shares it. Only where opening again is known
+    // to give the same object: many a character device gives a new one.
+    if (r == rung::nowait_flag &&
+        (kind == file_kind::pipe || kind == file_kind::fifo || kind == file_kind::terminal)) {
+        if (io_fd == fd) {
+            if (const int twin = calls->reopen_nonblocking(fd, &d == &in); twin >= 0)
+                io_fd = twin;
         }
-        const int twin = calls->reopen_nonblocking(fd, &d == &in);
-        if (twin >= 0) {
-            io_fd = twin;
+        if (io_fd !=
+            fd) { // if the other direction has opened it: one that may be used in both was opened for both
             r = rung::plain;
             return true;
         }

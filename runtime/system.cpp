@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 NOWAIT_BEGIN_NAMESPACE
@@ -206,7 +207,9 @@ public:
             info.kind = file_kind::directory;
             break;
         case S_IFCHR:
-            info.kind = ::isatty(fd) == 1 ? file_kind::terminal : file_kind::character;
+            // The master of a pseudo-terminal calls itself one, but opening it again makes another pair.
+            info.kind = ::isatty(fd) == 1 && status.st_rdev != ::makedev(5, 2) ? file_kind::terminal
+                                                                               : file_kind::character;
             break;
         case S_IFBLK:
             info.kind = file_kind::block;
@@ -230,8 +233,11 @@ public:
     int reopen_nonblocking(int fd, bool for_reading) noexcept override {
         char path[32];
         std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        const int twin =
-            ::open(path, (for_reading ? O_RDONLY : O_WRONLY) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        const int flags = ::fcntl(fd, F_GETFL);
+        if (flags < 0)
+            return -errno;
+        const int mode = (flags & O_ACCMODE) == O_RDWR ? O_RDWR : for_reading ? O_RDONLY : O_WRONLY;
+        const int twin = ::open(path, mode | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (twin < 0)
             return -errno;
         struct stat mine{};

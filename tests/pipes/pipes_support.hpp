@@ -188,6 +188,15 @@ int in_child(Body&& body) {
         }                                                                                  \
     } while (false)
 
+/// The same inside a task<int>.
+#define CHILD_CO_REQUIRE(...)                                                              \
+    do {                                                                                   \
+        if (!(__VA_ARGS__)) {                                                              \
+            std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #__VA_ARGS__); \
+            co_return 1;                                                                   \
+        }                                                                                  \
+    } while (false)
+
 inline const nowait::operation_stats& reads(const nowait::runtime_stats& s) {
     return s.of(nowait::operation_kind::read);
 }

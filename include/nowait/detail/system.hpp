@@ -70,8 +70,8 @@ public:
     virtual int close(int fd) noexcept = 0;
     virtual int inspect(int fd, file_info& info) noexcept = 0;
     virtual int set_nonblocking(int fd) noexcept = 0;
-    virtual int reopen_nonblocking(
-        int fd, bool for_reading) noexcept = 0; // through /proc/self/fd, same inode checked
+    /// Through /proc/self/fd, the same inode checked; for both directions if `fd` is.
+    virtual int reopen_nonblocking(int fd, bool for_reading) noexcept = 0;
     virtual int duplicate(int fd) noexcept = 0; // close-on-exec
     virtual long pipe_size(int fd) noexcept = 0;
     virtual long set_pipe_size(int fd, std::size_t size) noexcept = 0;
