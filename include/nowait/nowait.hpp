@@ -3,10 +3,12 @@
 
 #include <nowait/algorithms.hpp>
 #include <nowait/buffered_writer.hpp>
+#include <nowait/channel.hpp>
 #include <nowait/config.hpp>
 #include <nowait/explain.hpp>
 #include <nowait/io.hpp>
 #include <nowait/line_reader.hpp>
+#include <nowait/mqueue_channel.hpp>
 #include <nowait/pipe.hpp>
 #include <nowait/pipe_channel.hpp>
 #include <nowait/result.hpp>

@@ -81,6 +81,10 @@ public:
     /// T that was moved from runs here.
     [[nodiscard]] received<T> pop(std::uint64_t now = 0) noexcept;
 
+    /// The same, and `give(T&&, priority)` is where the message goes: no copy on the way.
+    template <class Give>
+    void pop_to(Give&& give, std::uint64_t now = 0);
+
     /// Takes all messages out, for destruction elsewhere.
     [[nodiscard]] message_chain drain() noexcept { return core_.drain(); }
 
@@ -160,6 +164,16 @@ inline received<T> priority_queue<T, Index, Order, Front>::pop(std::uint64_t now
     value.~T();
     core_.release(taken);
     return out;
+}
+
+template <class T, class Index, class Order, front_cache Front>
+template <class Give>
+inline void priority_queue<T, Index, Order, Front>::pop_to(Give&& give, std::uint64_t now) {
+    const message_ref taken = core_.pop(now);
+    T& value = payload(*taken.node);
+    give(std::move(value), unsigned{taken.node->priority});
+    value.~T();
+    core_.release(taken);
 }
 
 template <class T, class Index, class Order, front_cache Front>

@@ -1,0 +1,540 @@
+// What the handles of an in-process message channel share: the queue, its lock, who waits, and who goes on when something
+// changes. One implementation for mqueue_channel and channel, shared and local.
+//
+//      senders_    [s] -> [s] -> [s]        each with its message still in the caller's hands
+//                   |                       refilled from here when room is made
+//                   v
+//      queue_      priority_queue: limits, order, memory
+//                   |
+//                   v                       handed over without touching the queue
+//      receivers_  [r] -> [r]               each with room for one message
+//
+// The kernel's rules (mqueue), kept:
+//   1. Receivers wait => the queue is empty. Senders wait => the first of them finds no room. So a newcomer has nothing to
+//      take that a waiter was meant to have: nobody barges, and whoever is woken has what it waited for.
+//   2. Whoever changes the state settles the waiters under the same lock, in the waiter's own memory; it is unlinked, has its
+//      outcome, and is only told of it. A stop that comes later finds it unlinked, and the outcome stands.
+//   3. Insertion cannot fail: a sender buys the memory that its message can need before it waits (the kernel does not, and
+//      can leave a sender asleep beside a free place).
+//   4. A waiting message gets its place in the order when it enters the queue, not when its sender began to wait.
+//
+// What runs under the lock: moves of T (nothrow), the destructor of a moved-from T, the lists. The size function, the memory,
+// the destruction of dropped messages and the wake-ups come before or after it.
+//
+// Life: all handles together hold one reference, each waiting operation holds one. The last handle ends whoever waits.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/list.hpp>
+#include <nowait/detail/priority_queue.hpp>
+#include <nowait/detail/sync.hpp>
+#include <nowait/detail/waiter.hpp>
+#include <nowait/result.hpp>
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+NOWAIT_BEGIN_NAMESPACE
+
+/// A message as it is received from a queue with priorities.
+template <class T>
+struct message {
+    T value;
+    unsigned priority = 0;
+};
+
+namespace detail {
+
+/// Where an attempt stands. Outcomes are errno values, 0 for done.
+enum message_attempt : int {
+    attempt_untried = -1, ///< nothing has happened
+    attempt_waits = -2    ///< it has to wait, and the channel's lock is held for the operation that will
+};
+
+/// Room for one received message, and how the receiving came out.
+template <class V>
+class message_slot {
+public:
+    message_slot() noexcept {}
+    message_slot(const message_slot&) = delete;
+    message_slot& operator=(const message_slot&) = delete;
+    ~message_slot() {
+        if constexpr (!std::is_trivially_destructible_v<V>) {
+            if (code == 0)
+                value_.~V();
+        }
+    }
+
+    template <class... Parts>
+    void fill(Parts&&... parts) noexcept {
+        ::new (static_cast<void*>(&value_)) V(std::forward<Parts>(parts)...);
+        code = 0;
+    }
+    [[nodiscard]] result<V> take() noexcept {
+        if (code != 0) [[unlikely]]
+            return fail_errno(code);
+        return result<V>(tl::in_place, std::move(value_));
+    }
+
+    int code = attempt_untried; // 0: value_ lives
+
+private:
+    union {
+        V value_;
+    };
+};
+
+template <class Core>
+class message_send_operation;
+template <class Core>
+class message_receive_operation;
+template <class Core>
+class message_notified_operation;
+
+template <class T, class Sync, class Index, class Order = strict_order, front_cache Front = front_cache::yes>
+class message_core {
+public:
+    using value_type = T;
+    using queue_type = priority_queue<T, Index, Order, Front>;
+    using order_type = Order;
+    using size_function = std::uint64_t (*)(const T&) noexcept;
+    static constexpr unsigned levels = queue_type::levels;
+    static constexpr bool has_priorities = levels > 1;
+    static constexpr bool is_local = std::is_same_v<Sync, local_sync>;
+
+    /// What a receiver gets: the message, and its priority where there are any.
+    using received_type = std::conditional_t<has_priorities, message<T>, T>;
+    using slot = message_slot<received_type>;
+    using send_waiter = message_send_operation<message_core>;
+    using receive_waiter = message_receive_operation<message_core>;
+    using notified_waiter = message_notified_operation<message_core>;
+
+    /// `limits` were settled. nullptr: no memory.
+    [[nodiscard]] static message_core* create(queue_limits limits, size_function measure,
+                                              block_source& source, Order order) noexcept {
+        void* const place = source.take(source, sizeof(message_core), alignof(message_core));
+        return place == nullptr ? nullptr : ::new (place) message_core(limits, measure, source, order);
+    }
+    message_core(const message_core&) = delete;
+    message_core& operator=(const message_core&) = delete;
+
+    // --- the inlined attempts: one lock pair, no waiter in sight -----------------------------------------------------------
+
+    /// What `value` counts against the limits by bytes. Not under the lock: it may run the user's function.
+    [[nodiscard]] std::uint64_t size_of(const T& value) const noexcept {
+        return size_of_ == nullptr ? sizeof(T) : size_of_(value);
+    }
+    [[nodiscard]] bool fits(std::uint64_t bytes) const noexcept {
+        return bytes <= queue_.limits().message_bytes; // never changes
+    }
+
+    /// Sends now if that is possible, or finds out that it is not. `here`: the loop of this thread, or nullptr. Returns false
+    /// if the operation has to wait (only if it `may_wait`): then the lock is held, and enqueue() is next.
+    [[nodiscard]] bool send_now(T& value, unsigned priority, std::uint64_t bytes, unsigned urgency,
+                                loop* here, bool may_wait, int& code) noexcept {
+        const std::uint64_t now = clock();
+        mutex_.lock();
+        if (send_gate_ == 0 && queue_.admits(bytes) && queue_.ready(priority)) [[likely]] {
+            queue_.push(std::move(value), priority, bytes, now);
+            mutex_.unlock();
+            code = 0;
+            return true;
+        }
+        return send_now_slowly(value, priority, bytes, urgency, here, may_wait, code, now);
+    }
+
+    /// The same for receiving.
+    [[nodiscard]] bool receive_now(slot& into, loop* here, bool may_wait) noexcept {
+        const std::uint64_t now = clock();
+        mutex_.lock();
+        if (receive_gate_ == 0 && !queue_.empty()) [[likely]] {
+            pop(into, now);
+            mutex_.unlock();
+            return true;
+        }
+        return receive_now_slowly(into, here, may_wait, now);
+    }
+
+    // --- waiting: the lock is held by xxx_now(), and released here ---------------------------------------------------------
+
+    void enqueue(send_waiter& sender) noexcept {
+        if (!is_rendezvous())
+            queue_.promise(sender.priority());
+        place(senders_, sender);
+        send_gate_ |= someone_waits;
+        receive_gate_ |= someone_waits;
+        acquire();
+        mutex_.unlock();
+    }
+    void enqueue(receive_waiter& receiver) noexcept {
+        place(receivers_, receiver);
+        send_gate_ |= someone_waits;
+        acquire();
+        mutex_.unlock();
+    }
+
+    /// Takes a waiter out of its list. False: it is not there, its outcome is on its way.
+    [[nodiscard]] bool withdraw(send_waiter& sender) noexcept;
+    [[nodiscard]] bool withdraw(receive_waiter& receiver) noexcept;
+
+    /// Registers for the next message that reaches an empty queue. attempt_waits, EBUSY or EPIPE.
+    [[nodiscard]] int register_for_notice(notified_waiter& waiter) noexcept;
+    [[nodiscard]] bool withdraw(notified_waiter& waiter) noexcept;
+
+    // --- without the lock --------------------------------------------------------------------------------------------------
+
+    enum class ending : bool { drains, drops };
+    void end(ending how) noexcept;
+
+    [[nodiscard]] std::size_t size() noexcept {
+        return look([this] { return queue_.size(); });
+    }
+    [[nodiscard]] std::uint64_t bytes() noexcept {
+        return look([this] { return queue_.bytes(); });
+    }
+    [[nodiscard]] bool closed() noexcept {
+        return look([this] { return closed_; });
+    }
+    [[nodiscard]] std::size_t waiting_senders() noexcept {
+        return look([this] { return count(senders_); });
+    }
+    [[nodiscard]] std::size_t waiting_receivers() noexcept {
+        return look([this] { return count(receivers_); });
+    }
+    [[nodiscard]] const queue_limits& limits() const noexcept { return queue_.limits(); }
+    [[nodiscard]] block_source& source() const noexcept { return queue_.source(); }
+    /// For tests, while nobody else is here.
+    [[nodiscard]] bool sound() const noexcept;
+
+    void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); } // by who holds one
+    void release() noexcept {
+        // acq_rel: the last one sees everything that was done here before it deletes.
+        if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+            destroy();
+    }
+    void add_handle() noexcept { handles_.fetch_add(1, std::memory_order_relaxed); } // by who holds one
+    void drop_handle() noexcept {
+        if (handles_.fetch_sub(1, std::memory_order_acq_rel) != 1)
+            return;
+        end(ending::drops);
+        release();
+    }
+
+private:
+    // What keeps the inlined attempts out.
+    static constexpr unsigned someone_waits = 1;
+    static constexpr unsigned is_closed = 2;
+    static constexpr unsigned has_listener = 4;
+
+    message_core(queue_limits limits, size_function measure, block_source& source, Order order) noexcept
+        : queue_(limits, source, order), size_of_(measure) {}
+    ~message_core() = default;
+
+    void destroy() noexcept {
+        block_source& source = queue_.source();
+        this->~message_core();
+        source.give(source, this, sizeof(message_core), alignof(message_core));
+    }
+
+    [[nodiscard]] static std::uint64_t clock() noexcept {
+        if constexpr (Order::remembers_arrival)
+            return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+        else
+            return 0;
+    }
+    [[nodiscard]] bool is_rendezvous() const noexcept {
+        return !has_priorities && queue_.limits().messages == 0;
+    }
+    template <class Look>
+    auto look(Look&& what) noexcept {
+        const lock_scope scope(mutex_);
+        return what();
+    }
+    template <class Waiter>
+    [[nodiscard]] static std::size_t count(const list<Waiter>& waiting) noexcept {
+        std::size_t n = 0;
+        waiting.for_each([&n](Waiter&) { ++n; });
+        return n;
+    }
+
+    /// By urgency, then by arrival: from the tail, so that equals cost nothing.
+    template <class Waiter>
+    static void place(list<Waiter>& waiting, Waiter& newcomer) noexcept {
+        if (waiting.empty() || waiting.back().urgency() >= newcomer.urgency()) {
+            waiting.push_back(newcomer);
+            return;
+        }
+        list_node* behind = &waiting.back();
+        while (behind != &waiting.front() &&
+               static_cast<Waiter*>(behind->before)->urgency() < newcomer.urgency())
+            behind = behind->before;
+        static_cast<list_node&>(newcomer).link_before(*behind);
+    }
+
+    static void fill(slot& into, T&& value, [[maybe_unused]] unsigned priority) noexcept {
+        if constexpr (has_priorities)
+            into.fill(std::move(value), priority);
+        else
+            into.fill(std::move(value));
+    }
+    void pop(slot& into, std::uint64_t now) noexcept {
+        queue_.pop_to([&into](T&& value, unsigned priority) { fill(into, std::move(value), priority); }, now);
+    }
+
+    /// Under the lock, for a waiter that is unlinked and has its outcome.
+    static void wake(channel_waiter& settled, loop* here, wake_list& elsewhere) noexcept {
+        if (is_local || &settled.home() == here)
+            settled.home().post(settled); // runs when this turn is over
+        else
+            elsewhere.add(settled, here);
+    }
+    /// Waiters of a local channel belong to one loop, and so does everybody who meets them.
+    template <class Waiter>
+    [[nodiscard]] static bool is_foreign(const list<Waiter>& waiting, const loop* here) noexcept {
+        if constexpr (is_local)
+            return here != nullptr && !waiting.empty() && &waiting.front().home() != here;
+        else
+            return false;
+    }
+
+    [[gnu::noinline]] bool send_now_slowly(T& value, unsigned priority, std::uint64_t bytes, unsigned urgency,
+                                           loop* here, bool may_wait, int& code, std::uint64_t now) noexcept;
+    [[gnu::noinline]] bool receive_now_slowly(slot& into, loop* here, bool may_wait,
+                                              std::uint64_t now) noexcept;
+    void refill(loop* here, wake_list& wakes, std::uint64_t now) noexcept;
+    void notify(loop* here, wake_list& wakes) noexcept;
+    void reset_gates() noexcept {
+        const unsigned closed = closed_ ? is_closed : 0;
+        const bool sender = !senders_.empty();
+        send_gate_ = closed | (sender || !receivers_.empty() ? someone_waits : 0) |
+                     (listener_ != nullptr ? has_listener : 0);
+        receive_gate_ = sender ? someone_waits : 0;
+    }
+
+    // Under the mutex. The gates are zero exactly if nothing of the below stands in the way of the inlined attempts.
+    typename Sync::mutex mutex_;
+    unsigned send_gate_ = 0;
+    unsigned receive_gate_ = 0;
+    bool closed_ = false;
+    queue_type queue_;
+    list<send_waiter> senders_;
+    list<receive_waiter> receivers_;
+    notified_waiter* listener_ = nullptr;
+
+    const size_function size_of_;
+    typename Sync::template atomic<std::uint32_t> handles_{1};
+    typename Sync::template atomic<std::uint32_t> references_{1};
+};
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::send_now_slowly(T& value, unsigned priority,
+                                                                 std::uint64_t bytes, unsigned urgency,
+                                                                 loop* here, bool may_wait, int& code,
+                                                                 std::uint64_t now) noexcept {
+    queue_supply supply; // gives back what was bought in vain, after the lock
+    wake_list wakes;
+    const auto over = [&](int outcome) {
+        mutex_.unlock();
+        code = outcome;
+        return true;
+    };
+    for (;;) {
+        if (closed_)
+            return over(EPIPE);
+        if (is_foreign(receivers_, here) || is_foreign(senders_, here))
+            return over(EPERM);
+        if (!receivers_.empty()) {
+            receive_waiter& receiver = receivers_.pop_front();
+            fill(receiver.slot_, std::move(value), priority);
+            wake(receiver, here, wakes);
+            reset_gates();
+            return over(0);
+        }
+        const bool its_turn = senders_.empty() || urgency > senders_.front().urgency();
+        const bool admitted = its_turn && queue_.admits(bytes);
+        if (!admitted && !may_wait)
+            return over(EAGAIN);
+        if (is_rendezvous())
+            break;
+        if (!queue_.ready(priority)) {
+            const queue_need need = queue_.shortage(priority);
+            mutex_.unlock();
+            if (!supply.buy(queue_.source(), need)) {
+                code = ENOMEM;
+                return true;
+            }
+            mutex_.lock();
+            queue_.adopt(priority, supply);
+            continue;
+        }
+        if (admitted) {
+            const bool was_empty = queue_.empty();
+            queue_.push(std::move(value), priority, bytes, now);
+            if (was_empty)
+                notify(here, wakes);
+            return over(0);
+        }
+        if (!supply.slab && !supply.index)
+            break;
+        mutex_.unlock(); // others were faster: what is left over is not given back under the lock
+        supply = {};
+        mutex_.lock();
+    }
+    code = attempt_waits;
+    return false;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::receive_now_slowly(slot& into, loop* here, bool may_wait,
+                                                                    std::uint64_t now) noexcept {
+    wake_list wakes;
+    const auto over = [&](int outcome) {
+        into.code = outcome;
+        mutex_.unlock();
+        return true;
+    };
+    if (is_foreign(receivers_, here) || is_foreign(senders_, here))
+        return over(EPERM);
+    if (!queue_.empty()) {
+        pop(into, now);
+        refill(here, wakes, now);
+        return over(0);
+    }
+    if (!senders_.empty()) { // a rendezvous: from hand to hand
+        send_waiter& sender = senders_.pop_front();
+        fill(into, std::move(*sender.value_), sender.priority());
+        sender.code_ = 0;
+        wake(sender, here, wakes);
+        reset_gates();
+        return over(0);
+    }
+    if (closed_)
+        return over(EPIPE);
+    if (!may_wait)
+        return over(EAGAIN);
+    into.code = attempt_waits;
+    return false;
+}
+
+/// Lets waiting senders in while there is room.
+template <class T, class Sync, class Index, class Order, front_cache Front>
+void message_core<T, Sync, Index, Order, Front>::refill(loop* here, wake_list& wakes,
+                                                        std::uint64_t now) noexcept {
+    while (!senders_.empty() && queue_.admits(senders_.front().bytes_)) {
+        send_waiter& sender = senders_.pop_front();
+        queue_.push_promised(std::move(*sender.value_), sender.priority(), sender.bytes_, now);
+        sender.code_ = 0;
+        wake(sender, here, wakes);
+    }
+    reset_gates();
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+void message_core<T, Sync, Index, Order, Front>::notify(loop* here, wake_list& wakes) noexcept {
+    if (listener_ == nullptr)
+        return;
+    notified_waiter& told = *std::exchange(listener_, nullptr);
+    told.code_ = 0;
+    wake(told, here, wakes);
+    reset_gates();
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::withdraw(send_waiter& sender) noexcept {
+    const std::uint64_t now = clock();
+    wake_list wakes;
+    const lock_scope scope(mutex_);
+    if (!sender.queued())
+        return false;
+    static_cast<list_node&>(sender).unlink();
+    if (!is_rendezvous())
+        queue_.retract();
+    refill(&sender.home(), wakes, now); // the next one may be smaller
+    return true;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::withdraw(receive_waiter& receiver) noexcept {
+    const lock_scope scope(mutex_);
+    if (!receiver.queued())
+        return false;
+    static_cast<list_node&>(receiver).unlink();
+    reset_gates();
+    return true;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+int message_core<T, Sync, Index, Order, Front>::register_for_notice(notified_waiter& waiter) noexcept {
+    const lock_scope scope(mutex_);
+    if (closed_)
+        return EPIPE;
+    if (listener_ != nullptr)
+        return EBUSY;
+    listener_ = &waiter;
+    send_gate_ |= has_listener;
+    acquire();
+    return attempt_waits;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::withdraw(notified_waiter& waiter) noexcept {
+    const lock_scope scope(mutex_);
+    if (listener_ != &waiter)
+        return false;
+    listener_ = nullptr;
+    reset_gates();
+    return true;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+void message_core<T, Sync, Index, Order, Front>::end(ending how) noexcept {
+    loop* const here = loop::current();
+    wake_list wakes;
+    message_chain dropped;
+    {
+        const lock_scope scope(mutex_);
+        closed_ = true;
+        while (!receivers_.empty()) {
+            receive_waiter& receiver = receivers_.pop_front();
+            receiver.slot_.code = EPIPE;
+            wake(receiver, here, wakes);
+        }
+        while (!senders_.empty()) { // each keeps its message
+            send_waiter& sender = senders_.pop_front();
+            if (!is_rendezvous())
+                queue_.retract();
+            sender.code_ = EPIPE;
+            wake(sender, here, wakes);
+        }
+        if (listener_ != nullptr) {
+            notified_waiter& told = *std::exchange(listener_, nullptr);
+            told.code_ = EPIPE;
+            wake(told, here, wakes);
+        }
+        if (how == ending::drops)
+            dropped = queue_.drain();
+        reset_gates();
+    }
+    if (dropped.count != 0) {
+        queue_.destroy(dropped);
+        const lock_scope scope(mutex_);
+        queue_.release(dropped);
+    }
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::sound() const noexcept {
+    const bool first_sender_waits_in_vain = !senders_.empty() && queue_.admits(senders_.front().bytes_);
+    return queue_.core().sound() && !first_sender_waits_in_vain && (receivers_.empty() || queue_.empty()) &&
+           (receivers_.empty() || senders_.empty()) &&
+           queue_.core().promised() == (is_rendezvous() ? 0 : count(senders_)) &&
+           (!closed_ || (senders_.empty() && receivers_.empty()));
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE

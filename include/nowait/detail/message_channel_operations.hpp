@@ -1,0 +1,391 @@
+// The operations of a message channel, and the descriptions that make the first attempt before there is an operation.
+#pragma once
+
+#include <nowait/config.hpp>
+#include <nowait/detail/message_channel_core.hpp>
+#include <nowait/result.hpp>
+#include <nowait/timeout.hpp>
+
+#include <cassert>
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+NOWAIT_BEGIN_NAMESPACE
+
+/// A message that was not sent, and why.
+template <class T>
+struct unsent {
+    std::error_code code;
+    T value;
+};
+
+namespace detail {
+
+/// An operation on a message channel. `Derived` has attempt(), for everything that the description's inlined attempt leaves
+/// to it, and set_code().
+///
+/// Life: start_after() takes over from a first attempt, its own or the description's. It waits in the channel (pinned, with the
+/// stop hooked), or, if the turn's budget was spent, in the ready queue, from where it attempts again.
+template <class Derived, class Core>
+class message_operation : public channel_waiter {
+public:
+    void cancel() noexcept {
+        if (deferred_) {
+            cancelled_ = true; // it is about to run, and sees it
+        } else if (core_->withdraw(self())) {
+            self().set_code(ECANCELED);
+            this->complete_later();
+        }
+    }
+    /// Of several waiters the most urgent goes first; equals go in the order of their coming.
+    [[nodiscard]] unsigned urgency() const noexcept { return urgency_; }
+
+protected:
+    message_operation(Core* core, unsigned urgency) noexcept : core_(core), urgency_(urgency) {}
+    ~message_operation() = default;
+
+    /// For destructors.
+    void let_go() noexcept {
+        if (!pinned_)
+            return;
+        static_cast<void>(core_->withdraw(self())); // still queued only if its runtime is being destroyed
+        core_->release();
+    }
+
+    /// After an attempt that was not made, or that found that it has to wait. True: over.
+    [[nodiscard]] bool go_on(int code) noexcept {
+        if (code == attempt_waits) {
+            wait();
+            return false;
+        }
+        if (core_ == nullptr)
+            return end_with(EBADF);
+        if (this->stop_requested())
+            return end_with(ECANCELED);
+        if (this->home().budget > 0) // something else was wrong, and the derived operation knows what
+            return attempt_again();
+        this->home().counters_of(operation_kind::channel).budget_yields.add();
+        deferred_ = true;
+        this->run = &run_deferred;
+        this->home().post(*this);
+        return false;
+    }
+    bool end_with(int code) noexcept {
+        self().set_code(code);
+        return true;
+    }
+
+    Core* core_;
+    unsigned urgency_;
+    bool pinned_ = false;   // holds a reference to the channel: it waits, or has waited
+    bool deferred_ = false; // stands in the ready queue because the turn's budget was spent
+    bool cancelled_ = false;
+
+private:
+    [[nodiscard]] Derived& self() noexcept { return static_cast<Derived&>(*this); }
+
+    /// With the channel's lock, which it gives back.
+    void wait() noexcept {
+        this->home().counters_of(operation_kind::channel).armed.add();
+        pinned_ = true;
+        core_->enqueue(self());
+        // Another thread may have chosen it by now; its loop, which is this thread's, has not run it yet.
+        this->listen_for_stop([](stop_hook& hook) noexcept {
+            static_cast<Derived&>(message_operation::from_hook(hook)).cancel();
+        });
+    }
+    [[nodiscard]] bool attempt_again() noexcept {
+        const int code = self().attempt();
+        if (code == attempt_waits) {
+            wait();
+            return false;
+        }
+        if (code == 0)
+            this->home().counters_of(operation_kind::channel).inline_completions.add();
+        this->home().charge(0);
+        return true;
+    }
+    static void run_deferred(ready_node& node) noexcept {
+        auto& op = static_cast<message_operation&>(node);
+        op.deferred_ = false;
+        op.run = [](ready_node& n) noexcept {
+            static_cast<message_operation&>(n).operation_base::complete();
+        };
+        if (op.cancelled_ || op.stop_requested() ? op.end_with(ECANCELED) : op.attempt_again())
+            op.operation_base::complete();
+    }
+};
+
+/// How the first attempt to send came out. The size is kept: it was found without the lock.
+struct send_outcome {
+    int code = attempt_untried;
+    std::uint64_t bytes = 0;
+};
+
+template <class Core>
+struct message_send_description {
+    using operation = message_send_operation<Core>;
+    using value_type = result<void>;
+    using outcome = send_outcome;
+    using T = typename Core::value_type;
+
+    Core* core;
+    T* value;
+    unsigned priority;
+    unsigned urgency = 0;
+
+    /// The same with a place before all waiting senders of less urgency, if it has to wait. The default is 0.
+    [[nodiscard]] message_send_description with_urgency(unsigned most_first) const noexcept {
+        return {core, value, priority, most_first};
+    }
+
+    [[nodiscard]] bool try_now(loop& home, inplace_stop_source& stop, send_outcome& out) const noexcept {
+        if (core == nullptr || home.budget <= 0 || stop.stop_requested() || priority >= Core::levels)
+            [[unlikely]]
+            return false;
+        out.bytes = core->size_of(*value);
+        if (!core->fits(out.bytes)) [[unlikely]]
+            return false;
+        if (!core->send_now(*value, priority, out.bytes, urgency, &home, true, out.code)) [[unlikely]]
+            return false;
+        home.charge(0);
+        home.counters_of(operation_kind::channel).inline_completions.add();
+        return true;
+    }
+    [[nodiscard]] static result<void> value_of(const send_outcome& out) noexcept {
+        if (out.code != 0) [[unlikely]]
+            return fail_errno(out.code);
+        return {};
+    }
+};
+
+template <class Core>
+class message_send_operation final : public message_operation<message_send_operation<Core>, Core> {
+    using base = message_operation<message_send_operation<Core>, Core>;
+
+public:
+    using T = typename Core::value_type;
+
+    explicit message_send_operation(const message_send_description<Core>& what) noexcept
+        : base(what.core, what.urgency), value_(what.value), priority_(what.priority) {}
+    ~message_send_operation() { this->let_go(); }
+
+    [[nodiscard]] bool start() noexcept {
+        send_outcome out;
+        const message_send_description<Core> what{this->core_, value_, priority_, this->urgency_};
+        if (what.try_now(this->home(), this->stop_source(), out))
+            return this->end_with(out.code);
+        return start_after(out);
+    }
+    [[nodiscard]] bool start_after(const send_outcome& out) noexcept {
+        bytes_ = out.bytes;
+        return this->go_on(out.code);
+    }
+    [[nodiscard]] result<void> take_result() const noexcept {
+        if (code_ != 0)
+            return fail_errno(code_);
+        return {};
+    }
+    [[nodiscard]] unsigned priority() const noexcept { return priority_; }
+
+private:
+    friend Core;
+    friend base;
+
+    void set_code(int code) noexcept { code_ = code; }
+    [[nodiscard]] int attempt() noexcept {
+        if (priority_ >= Core::levels)
+            return code_ = EINVAL;
+        bytes_ = this->core_->size_of(*value_);
+        if (!this->core_->fits(bytes_))
+            return code_ = EMSGSIZE;
+        static_cast<void>(
+            this->core_->send_now(*value_, priority_, bytes_, this->urgency_, &this->home(), true, code_));
+        return code_;
+    }
+
+    T* value_; // the sender's own; moved from under the lock, by whoever lets it in
+    unsigned priority_;
+    int code_ = attempt_untried; // written by whoever unlinks it, or by itself
+    std::uint64_t bytes_ = 0;
+};
+
+template <class Core>
+struct message_receive_description {
+    using operation = message_receive_operation<Core>;
+    using value_type = result<typename Core::received_type>;
+    using outcome = typename Core::slot;
+
+    Core* core;
+    unsigned urgency = 0;
+
+    /// The same with a place before all waiting receivers of less urgency, if it has to wait. The default is 0.
+    [[nodiscard]] message_receive_description with_urgency(unsigned most_first) const noexcept {
+        return {core, most_first};
+    }
+
+    [[nodiscard]] bool try_now(loop& home, inplace_stop_source& stop, outcome& out) const noexcept {
+        if (core == nullptr || home.budget <= 0 || stop.stop_requested()) [[unlikely]]
+            return false;
+        if (!core->receive_now(out, &home, true)) [[unlikely]]
+            return false;
+        home.charge(0);
+        home.counters_of(operation_kind::channel).inline_completions.add();
+        return true;
+    }
+    [[nodiscard]] static value_type value_of(outcome& out) noexcept { return out.take(); }
+};
+
+template <class Core>
+class message_receive_operation final : public message_operation<message_receive_operation<Core>, Core> {
+    using base = message_operation<message_receive_operation<Core>, Core>;
+
+public:
+    explicit message_receive_operation(const message_receive_description<Core>& what) noexcept
+        : base(what.core, what.urgency) {}
+    ~message_receive_operation() { this->let_go(); }
+
+    [[nodiscard]] bool start() noexcept {
+        const message_receive_description<Core> what{this->core_, this->urgency_};
+        return what.try_now(this->home(), this->stop_source(), slot_) || this->go_on(slot_.code);
+    }
+    [[nodiscard]] bool start_after(const typename Core::slot& out) noexcept { return this->go_on(out.code); }
+    [[nodiscard]] result<typename Core::received_type> take_result() noexcept { return slot_.take(); }
+
+private:
+    friend Core;
+    friend base;
+
+    void set_code(int code) noexcept { slot_.code = code; }
+    [[nodiscard]] int attempt() noexcept {
+        static_cast<void>(this->core_->receive_now(slot_, &this->home(), true));
+        return slot_.code;
+    }
+
+    typename Core::slot slot_; // filled by whoever hands it a message
+};
+
+/// The same as sending, with the message inside: an unsent one goes back in the error.
+template <class Core>
+class message_send_owned_operation;
+
+template <class Core>
+struct message_send_owned_description {
+    using operation = message_send_owned_operation<Core>;
+    using value_type = tl::expected<void, unsent<typename Core::value_type>>;
+
+    Core* core;
+    typename Core::value_type value;
+    unsigned priority;
+    unsigned urgency = 0;
+
+    [[nodiscard]] message_send_owned_description with_urgency(unsigned most_first) && noexcept {
+        return {core, std::move(value), priority, most_first};
+    }
+};
+
+template <class Core>
+class message_send_owned_operation final : public operation_base {
+public:
+    using T = typename Core::value_type;
+    using value_type = typename message_send_owned_description<Core>::value_type;
+
+    explicit message_send_owned_operation(message_send_owned_description<Core>&& what) noexcept
+        : value_(std::move(what.value)),
+          send_(message_send_description<Core>{what.core, &value_, what.priority, what.urgency}) {}
+
+    [[nodiscard]] bool start() noexcept {
+        send_.bind(
+            home(), stop_source(),
+            [](operation_base& ended) noexcept {
+                static_cast<message_send_owned_operation*>(ended.context())->operation_base::complete();
+            },
+            this);
+        return send_.start();
+    }
+    void cancel() noexcept { send_.cancel(); }
+    [[nodiscard]] value_type take_result() noexcept {
+        const result<void> sent = send_.take_result();
+        if (!sent)
+            return tl::unexpected<unsent<T>>(unsent<T>{sent.error(), std::move(value_)});
+        return {};
+    }
+
+private:
+    T value_;
+    message_send_operation<Core> send_;
+};
+
+/// A time-out of send_owned says so, and gives the message back too.
+template <class T>
+struct bounded<tl::expected<void, unsent<T>>> {
+    using type = tl::expected<void, unsent<T>>;
+    template <class Operation>
+    static type take(Operation& from, bool expired) {
+        type got = from.take_result();
+        if (expired && !got && got.error().code == std::errc::operation_canceled)
+            got.error().code = std::make_error_code(std::errc::timed_out);
+        return got;
+    }
+};
+
+/// Waits for the next message that reaches the empty queue while nobody waits to receive it.
+template <class Core>
+struct message_notified_description {
+    using operation = message_notified_operation<Core>;
+    using value_type = result<void>;
+    Core* core;
+};
+
+template <class Core>
+class message_notified_operation final : public channel_waiter {
+public:
+    explicit message_notified_operation(message_notified_description<Core> what) noexcept
+        : core_(what.core) {}
+    ~message_notified_operation() {
+        if (!pinned_)
+            return;
+        static_cast<void>(core_->withdraw(*this));
+        core_->release();
+    }
+
+    [[nodiscard]] bool start() noexcept {
+        if (core_ == nullptr || this->stop_requested()) {
+            code_ = core_ == nullptr ? EBADF : ECANCELED;
+            return true;
+        }
+        // Once it is registered, code_ belongs to whoever unregisters it.
+        if (const int code = core_->register_for_notice(*this); code != attempt_waits) {
+            code_ = code;
+            return true;
+        }
+        home().counters_of(operation_kind::channel).armed.add();
+        pinned_ = true;
+        listen_for_stop([](stop_hook& hook) noexcept {
+            static_cast<message_notified_operation&>(from_hook(hook)).cancel();
+        });
+        return false;
+    }
+    void cancel() noexcept {
+        if (core_->withdraw(*this)) {
+            code_ = ECANCELED;
+            complete_later();
+        }
+    }
+    [[nodiscard]] result<void> take_result() const noexcept {
+        if (code_ != 0)
+            return fail_errno(code_);
+        return {};
+    }
+
+private:
+    friend Core;
+
+    Core* core_;
+    int code_ = attempt_untried; // written by whoever unregisters it
+    bool pinned_ = false;
+};
+
+} // namespace detail
+NOWAIT_END_NAMESPACE
