@@ -31,12 +31,11 @@ contender elsewhere(const std::string& name) {
     return served(served_contenders().at(name).name, executable_path(), name);
 }
 
-void print_conditions(int cpu, int nice) {
+void print_conditions(int cpu) {
     utsname system{};
     ::uname(&system);
-    std::printf(
-        "Linux %s, compiler %s; one CPU (%d), nice %d; several CPUs where processes are piped together.\n",
-        system.release, __VERSION__, cpu, nice);
+    std::printf("Linux %s, compiler %s; one CPU (%d), several where processes are piped together.\n",
+                system.release, __VERSION__, cpu);
     std::printf("%zu pipes, messages of one byte; an operation is one read or one write.\n", pipe_count);
 }
 
@@ -145,7 +144,7 @@ int main(int argc, char** argv) {
     }
 
     suite run("pipes", chosen);
-    print_conditions(pin_to_one_cpu(), raise_priority());
+    print_conditions(pin_to_one_cpu());
     published_tables(run);
     bulk_table(run);
     rows(run);

@@ -130,11 +130,6 @@ void unpin() {
     use_cpus(initial_cpus());
 }
 
-int raise_priority() {
-    (void)::setpriority(PRIO_PROCESS, 0, -10);
-    return ::getpriority(PRIO_PROCESS, 0);
-}
-
 long involuntary_switches() {
     rusage usage{};
     ::getrusage(RUSAGE_THREAD, &usage);

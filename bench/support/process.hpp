@@ -16,10 +16,6 @@ int pin_to_one_cpu();
 // Lets the calling process run on every CPU it could use before it was pinned.
 void unpin();
 
-// Asks for a higher priority, so that whatever else runs on the machine disturbs less. Without the right to it, nothing
-// happens. Returns the nice value that stands.
-int raise_priority();
-
 // How often another process took the CPU away from the calling thread.
 [[nodiscard]] long involuntary_switches();
 

@@ -21,7 +21,7 @@ using std::chrono::nanoseconds;
 
 constexpr std::size_t table_runs = 10;
 constexpr int most_attempts = 3;
-constexpr int most_disturbed = 5;
+constexpr int most_repeats = 30; // of disturbed slices, for each side of a row
 
 struct effort {
     std::size_t pairs;
@@ -53,25 +53,57 @@ std::size_t calibrate(const slice& run, nanoseconds target) {
     }
 }
 
-// A slice that was too short to count is run again, longer; the longer length then stays. A slice during which another
-// process took the CPU is run again as well, a few times: on a busy machine the last one has to do.
-measurement run_slice(const slice& run, std::size_t& rounds, nanoseconds at_least, bool fixed) {
-    for (int disturbed = 0;;) {
-        const long switches_before = involuntary_switches();
-        const measurement result = run(rounds);
-        if (result.operations == 0) {
-            throw std::runtime_error("a slice did no operations");
-        }
-        if (fixed) {
-            return result;
-        }
-        if (result.elapsed < at_least) {
-            rounds *= 2;
-        } else if (involuntary_switches() == switches_before || ++disturbed == most_disturbed) {
-            return result;
+// One side of a row, as it is being measured.
+class side {
+public:
+    side(const contender& who, const row& what, const effort& how)
+        : run_(who.open()), unit_(what.per_unit), fixed_(what.fixed_rounds.has_value()),
+          at_least_(how.slice_at_least),
+          rounds_(fixed_ ? *what.fixed_rounds : calibrate(run_, how.slice_target)) {}
+
+    // A slice that was too short to count is run again, longer; the longer length then stays. A slice during which another
+    // process took the CPU is run again as well, as long as patience lasts.
+    void measure() {
+        for (;;) {
+            const long switches_before = involuntary_switches();
+            const measurement result = run_(rounds_);
+            if (result.operations == 0) {
+                throw std::runtime_error("a slice did no operations");
+            }
+            if (!fixed_ && result.elapsed < at_least_) {
+                rounds_ *= 2;
+                continue;
+            }
+            const bool disturbed = !fixed_ && involuntary_switches() != switches_before;
+            if (disturbed && patience_ > 0) {
+                --patience_;
+                continue;
+            }
+            disturbed_ += disturbed ? 1 : 0;
+            times_.push_back(result.per_operation() / unit_);
+            return;
         }
     }
-}
+
+    void forget() {
+        times_.clear();
+        disturbed_ = 0;
+        patience_ = most_repeats;
+    }
+
+    [[nodiscard]] const std::vector<double>& times() const noexcept { return times_; }
+    [[nodiscard]] std::size_t disturbed() const noexcept { return disturbed_; }
+
+private:
+    slice run_;
+    double unit_;
+    bool fixed_;
+    nanoseconds at_least_;
+    std::size_t rounds_;
+    std::vector<double> times_;
+    std::size_t disturbed_ = 0;
+    int patience_ = most_repeats;
+};
 
 std::string_view verdict(const std::optional<double>& bar, double ratio, bool noisy) {
     if (!bar) {
@@ -159,34 +191,21 @@ void suite::section(std::string_view title) const {
 
 suite::outcome suite::measure(const row& what) const {
     const effort how = effort_of(options_.size);
-    const slice ours = what.ours.open();
-    const slice baseline = what.baseline.open();
-    const bool fixed = what.fixed_rounds.has_value();
-    std::size_t our_rounds = fixed ? *what.fixed_rounds : calibrate(ours, how.slice_target);
-    std::size_t baseline_rounds = fixed ? *what.fixed_rounds : calibrate(baseline, how.slice_target);
-
-    std::vector<double> our_times;
-    std::vector<double> baseline_times;
-    const auto run_ours = [&] {
-        return run_slice(ours, our_rounds, how.slice_at_least, fixed).per_operation() / what.per_unit;
-    };
-    const auto run_baseline = [&] {
-        return run_slice(baseline, baseline_rounds, how.slice_at_least, fixed).per_operation() /
-               what.per_unit;
-    };
-    (void)run_ours(); // one pair warms up and is thrown away
-    (void)run_baseline();
+    side ours(what.ours, what, how);
+    side baseline(what.baseline, what, how);
+    ours.measure(); // one pair warms up and is thrown away
+    baseline.measure();
+    ours.forget();
+    baseline.forget();
     for (std::size_t pair = 0; pair < how.pairs; ++pair) {
-        if (pair % 2 == 0) {
-            our_times.push_back(run_ours());
-            baseline_times.push_back(run_baseline());
-        } else {
-            baseline_times.push_back(run_baseline());
-            our_times.push_back(run_ours());
-        }
+        side& first = pair % 2 == 0 ? ours : baseline;
+        side& second = pair % 2 == 0 ? baseline : ours;
+        first.measure();
+        second.measure();
     }
-    outcome out{what, bench::compare(our_times, baseline_times)};
-    out.noisy = what.bar && out.result.spread() > std::abs(*what.bar - out.result.ratio);
+    outcome out{what, bench::compare(ours.times(), baseline.times())};
+    const bool disturbed = ours.disturbed() + baseline.disturbed() > how.pairs / 4;
+    out.noisy = what.bar && (disturbed || out.result.spread() > std::abs(*what.bar - out.result.ratio));
     return out;
 }
 

@@ -2,8 +2,8 @@
 //
 // A row compares ours with one baseline in at least 31 adjacent pairs of slices, each at least 2 ms long, in
 // alternating order. Its ratio is the median of the paired ratios. When the quartiles of these ratios lie further
-// apart than the ratio lies from its bar, the row is noisy: it is measured again, up to three times in all, and the
-// calmest attempt is reported (never the most flattering one).
+// apart than the ratio lies from its bar, or other processes kept taking the CPU, the row is noisy: it is measured
+// again, up to three times in all, and the calmest attempt is reported (never the most flattering one).
 #pragma once
 
 #include "contender.hpp"
