@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -56,6 +57,34 @@ constexpr unsigned feature_no_iowait = 1u << 17;
 constexpr unsigned entries_min = 64;
 constexpr unsigned entries_max = 32768;
 
+/// A process may be started without its standard streams. Had the ring or the eventfd one of their numbers, whoever asks for
+/// standard input would get that instead of an error: as long as this lives, new numbers are above 2.
+class standard_numbers {
+public:
+    standard_numbers() noexcept {
+        for (int number = 0; number <= 2; ++number) {
+            if (::fcntl(number, F_GETFD) >= 0)
+                continue;
+            const int got = ::open("/", O_PATH | O_CLOEXEC);
+            if (got == number)
+                taken_[number] = true;
+            else if (got >= 0)
+                ::close(got); // another thread was faster, the number is no longer free
+        }
+    }
+    standard_numbers(const standard_numbers&) = delete;
+    standard_numbers& operator=(const standard_numbers&) = delete;
+    ~standard_numbers() {
+        for (int number = 0; number <= 2; ++number) {
+            if (taken_[number])
+                ::close(number);
+        }
+    }
+
+private:
+    bool taken_[3] = {};
+};
+
 class uring_driver final : public driver {
 public:
     uring_driver(system& calls, io_uring ring, int wake_fd) noexcept
@@ -84,6 +113,7 @@ public:
             parameters.flags = ring_.flags & ~static_cast<unsigned>(IORING_SETUP_R_DISABLED);
             parameters.cq_entries = ring_.cq.ring_entries;
             parameters.flags |= IORING_SETUP_CQSIZE;
+            const standard_numbers not_ours;
             io_uring fresh{};
             if (const int error = io_uring_queue_init_params(ring_.sq.ring_entries, &fresh, &parameters);
                 error < 0)
@@ -443,6 +473,7 @@ int make_uring_driver(system& calls, const uring_options& options, std::unique_p
         levels[count++] = {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, true};
     levels[count++] = {0, true}; // task work interrupts the thread: completions appear by themselves
 
+    const standard_numbers not_ours;
     const int wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_fd < 0)
         return errno;
