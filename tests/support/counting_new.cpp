@@ -27,6 +27,11 @@ std::atomic<std::size_t> count{0};
     throw std::bad_alloc();
 }
 
+[[maybe_unused]] void* counted_aligned_or_null(std::size_t size, std::size_t alignment) noexcept {
+    count.fetch_add(1, std::memory_order_relaxed);
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
 } // namespace
 
 namespace nowait_test {
@@ -63,6 +68,12 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 }
 void* operator new[](std::size_t size, std::align_val_t alignment) {
     return counted_aligned(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return counted_aligned_or_null(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return counted_aligned_or_null(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
     std::free(memory);
