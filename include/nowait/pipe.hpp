@@ -59,13 +59,15 @@ protected:
     bool reads_ = false;
 };
 
-/// How many buffers the kernel is given, or the error that they are.
-[[nodiscard]] inline int part_count(std::span<const iovec> parts) noexcept {
+inline constexpr iovec no_part{};
+
+/// Several buffers as the kernel takes them, or the error that they are. Null parts are not the same as none.
+[[nodiscard]] inline transfer_parts several_parts(descriptor* block, std::span<const iovec> parts) noexcept {
     if (parts.size() > 1024)
-        return -22; // EINVAL
+        return {block, {}, &no_part, -22}; // EINVAL
     if (parts.data() == nullptr && !parts.empty())
-        return -14; // EFAULT
-    return static_cast<int>(parts.size());
+        return {block, {}, &no_part, -14}; // EFAULT
+    return {block, {}, parts.data(), static_cast<int>(parts.size())};
 }
 
 } // namespace detail
@@ -93,7 +95,7 @@ public:
     }
     /// The same into several buffers, filled in order. Borrows: `parts` too. Errors: also invalid_argument: more than 1024 parts.
     [[nodiscard]] detail::read_description read(std::span<const iovec> parts) const noexcept {
-        return {{block_.get(), {}, parts.data(), detail::part_count(parts)}};
+        return {detail::several_parts(block_.get(), parts)};
     }
 
     /// Waits until a read would not wait: data, or the end of the stream. Another reader may be faster.
@@ -123,7 +125,7 @@ public:
     }
     /// The same from several buffers, in order.
     [[nodiscard]] detail::write_description write(std::span<const iovec> parts) const noexcept {
-        return {{block_.get(), {}, parts.data(), detail::part_count(parts)}};
+        return {detail::several_parts(block_.get(), parts)};
     }
     [[nodiscard]] detail::write_description write(std::string_view text) const noexcept {
         return {{block_.get(), {const_cast<char*>(text.data()), text.size()}, nullptr, 1}};
