@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include <sys/single_threaded.h>
+
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
@@ -19,10 +21,17 @@ NOWAIT_API void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept
 
 /// One-word lock: 0 free, 1 held, 2 held and somebody sleeps on it. An uncontended pair is two atomic instructions (5 ns
 /// against 7-9 of std::mutex), it cannot fail, and it is held for a queue's own words only, never over user code.
+///
+/// While the process has one thread, the atomic instructions are left out, as the C library does in its own mutex: nobody is
+/// there to see the difference. The first thread that is created sees what was written before, and the lock is not held then.
 class futex_lock {
 public:
     void lock() noexcept {
         std::uint32_t expected = 0;
+        if (__libc_single_threaded != 0 && word_.load(std::memory_order_relaxed) == 0) {
+            word_.store(1, std::memory_order_relaxed);
+            return;
+        }
         if (!word_.compare_exchange_strong(expected, 1, std::memory_order_acquire, std::memory_order_relaxed))
             lock_contended();
     }
@@ -32,6 +41,10 @@ public:
                                              std::memory_order_relaxed);
     }
     void unlock() noexcept {
+        if (__libc_single_threaded != 0) {
+            word_.store(0, std::memory_order_relaxed);
+            return;
+        }
         // Release pairs with the acquire of whoever locks next.
         if (word_.exchange(0, std::memory_order_release) == 2)
             futex_wake(word_, 1);
