@@ -21,6 +21,8 @@ public:
     /// What new pipes hold, in bytes.
     std::size_t capacity = 65536;
     time_point time{std::chrono::hours(1)};
+    /// What passes each time somebody looks at the clock.
+    std::chrono::nanoseconds step{0};
 
     /// The next attempts on `fd`, in order: a negative value is returned as it is, a positive one limits the count.
     void inject(int fd, long outcome) { injected_[fd].push_back(outcome); }
@@ -58,7 +60,7 @@ public:
     long pipe_size(int fd) noexcept override;
     long set_pipe_size(int fd, std::size_t size) noexcept override;
     long available(int fd) noexcept override;
-    time_point now() noexcept override { return time; }
+    time_point now() noexcept override { return time += step; }
 
 private:
     struct pipe {
