@@ -1,0 +1,161 @@
+// Walks through every interleaving of a few threads, each of whose atomic operations is a point where another may go on.
+//
+// The threads are real ones, but only one runs at a time: at every point it hands over to the explorer, which chooses. A run
+// is the list of its choices; the next run takes the last choice that has an alternative. Memory is sequentially consistent:
+// orderings are the thread sanitizer's business.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace nowait_test {
+
+class explorer {
+public:
+    /// Runs `scenario` once for each interleaving. It returns the threads, and what checks the end. Returns the number of runs.
+    /// `deadlocks` counts runs in which everybody waited for something that nobody would do.
+    struct findings {
+        std::size_t runs = 0;
+        std::size_t deadlocks = 0;
+        bool complete = false; ///< every interleaving was walked
+    };
+    using body = std::function<void()>;
+    struct scenario {
+        std::vector<body> threads;
+        body at_end;
+    };
+
+    [[nodiscard]] findings explore(const std::function<scenario()>& make, std::size_t runs_max = 200'000) {
+        findings found;
+        choices_.clear();
+        do {
+            position_ = 0;
+            scenario once = make();
+            if (!run(once.threads))
+                ++found.deadlocks;
+            once.at_end();
+            ++found.runs;
+            if (found.runs == runs_max)
+                return found;
+        } while (next_schedule());
+        found.complete = true;
+        return found;
+    }
+
+    /// Called by the policy below before each atomic operation.
+    static void point() {
+        if (here != nullptr)
+            here->of->hand_over(*here, nullptr);
+    }
+    /// Waits until `condition()`, which only other threads of the scenario change. False: it never will (a deadlock).
+    static bool wait_until(const std::function<bool()>& condition) {
+        return here->of->hand_over(*here, &condition);
+    }
+
+private:
+    struct thread_state {
+        explorer* of = nullptr;
+        std::thread thread;
+        bool parked = false;
+        bool finished = false;
+        const std::function<bool()>* waits_for = nullptr;
+        bool given_up = false;
+    };
+    struct choice {
+        std::size_t taken;
+        std::size_t options;
+    };
+
+    bool hand_over(thread_state& self, const std::function<bool()>* condition) {
+        std::unique_lock lock(mutex_);
+        self.waits_for = condition;
+        self.parked = true;
+        running_ = nullptr;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return running_ == &self; });
+        self.waits_for = nullptr;
+        return !self.given_up;
+    }
+
+    bool run(std::vector<body>& bodies) {
+        std::vector<thread_state> states(bodies.size());
+        running_ = nullptr;
+        for (std::size_t i = 0; i < bodies.size(); ++i) {
+            states[i].of = this;
+            states[i].thread = std::thread([this, &self = states[i], &what = bodies[i]] {
+                here = &self;
+                (void)hand_over(self, nullptr);
+                what();
+                std::lock_guard guard(mutex_);
+                self.finished = true;
+                running_ = nullptr;
+                changed_.notify_all();
+            });
+        }
+        bool deadlocked = false;
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] {
+                return std::all_of(states.begin(), states.end(),
+                                   [](const thread_state& state) { return state.parked || state.finished; });
+            });
+            std::vector<thread_state*> able;
+            bool left = false;
+            for (thread_state& state : states) {
+                if (state.finished)
+                    continue;
+                left = true;
+                if (state.waits_for == nullptr || (*state.waits_for)())
+                    able.push_back(&state);
+            }
+            if (!left)
+                break;
+            if (able.empty()) {
+                deadlocked = true;
+                for (thread_state& state : states) {
+                    if (!state.finished) {
+                        state.given_up = true;
+                        able.push_back(&state);
+                    }
+                }
+            }
+            running_ = able[choose(able.size())];
+            running_->parked = false;
+            changed_.notify_all();
+        }
+        lock.unlock();
+        for (thread_state& state : states)
+            state.thread.join();
+        return !deadlocked;
+    }
+
+    std::size_t choose(std::size_t options) {
+        if (position_ == choices_.size())
+            choices_.push_back({0, options});
+        return choices_[position_++].taken;
+    }
+    bool next_schedule() {
+        while (!choices_.empty()) {
+            choice& last = choices_.back();
+            if (++last.taken < last.options)
+                return true;
+            choices_.pop_back();
+        }
+        return false;
+    }
+
+    static inline thread_local thread_state* here = nullptr;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    thread_state* running_ = nullptr;
+    std::vector<choice> choices_;
+    std::size_t position_ = 0;
+};
+
+} // namespace nowait_test
