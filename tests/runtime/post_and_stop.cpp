@@ -20,8 +20,7 @@ using nowait_test::make_runtime;
 namespace {
 
 task<> until_stopped() {
-    const auto slept = co_await nowait::sleep_for(std::chrono::hours::max());
-    CHECK(slept.error() == std::errc::operation_canceled);
+    (void)co_await nowait::sleep_for(std::chrono::hours::max());
 }
 
 } // namespace

@@ -120,6 +120,15 @@ struct everything {
     std::vector<nowait::pipe_pair> pipes;
 };
 
+/// Runs the loop until `condition()` without stopping anything.
+template <class Condition>
+void run_until(runtime& runs, Condition condition) {
+    REQUIRE(runs.get_loop().enter() == 0);
+    while (!condition())
+        runs.get_loop().run_until_idle(std::chrono::steady_clock::now() + 1ms);
+    runs.get_loop().leave();
+}
+
 task<> steps(int count) {
     for (int i = 0; i < count; ++i)
         co_await nowait::yield();
@@ -250,20 +259,14 @@ TEST_CASE("the destructor destroys hundreds of waiting reads and timers, frames 
         std::vector<nowait::pipe_writer> writers;
         std::vector<nowait::join_handle<void>> handles;
         auto runs = std::make_unique<runtime>(make_runtime());
-        struct give_up {};
         for (int i = 0; i < 200; ++i) {
             nowait::pipe_pair pipe = nowait::make_pipe().value();
             handles.push_back(runs->spawn(reads_for_ever(std::move(pipe.reader), seen)));
             handles.push_back(runs->spawn(sleeps_for_ever(seen)));
             writers.push_back(std::move(pipe.writer));
         }
-        // The stop has not been asked for when the root throws; run() keeps the rest waiting until somebody stops it, so the
-        // root stops the loop by the only other way out: a deadline.
-        runs->post([&] { CHECK(seen.started <= 400); });
-        (void)runs->get_loop().enter();
-        runs->get_loop().run_until_idle(std::chrono::steady_clock::now() + 20ms);
-        runs->get_loop().leave();
-        CHECK(seen.started == 400);
+        // No stop has been asked for: they all wait when the loop is left, at its next deadline.
+        run_until(*runs, [&] { return seen.started == 400; });
         CHECK(seen.destroyed == 0);
         runs.reset();
         CHECK(seen.destroyed == 400);
@@ -282,20 +285,22 @@ TEST_CASE("the destructor takes composed operations apart from the leaves") {
         runtime runs = make_runtime();
         auto borrows = [](tallies& to, const int& parents_local) -> task<> {
             on_destruction guard(to.destroyed);
+            ++to.started;
             (void)co_await nowait::sleep_for(1h);
             (void)parents_local;
         };
-        auto parent = [borrows](auto& self, tallies& to, int depth) -> task<> {
-            (void)self;
+        auto parent = [](auto make_child, tallies& to, int depth) -> task<> {
             on_destruction guard(to.destroyed);
+            ++to.started;
             const int local = depth;
-            task<> one = borrows(to, local);
-            task<> two = borrows(to, local);
+            task<> one = make_child(to, local);
+            task<> two = make_child(to, local);
             (void)co_await nowait::when_all(std::move(one), std::move(two));
         };
-        runs.spawn(parent(parent, seen, 1)).detach();
+        runs.spawn(parent(borrows, seen, 1)).detach();
         runs.spawn([](nowait::pipe_reader& from, tallies& to, std::stop_token token) -> task<> {
                 on_destruction guard(to.destroyed);
+                ++to.started;
                 std::array<std::byte, 4> buffer{};
                 auto inner = nowait::with_timeout(from.read(buffer), 1h);
                 (void)co_await nowait::with_stop(std::move(inner), token);
@@ -304,12 +309,11 @@ TEST_CASE("the destructor takes composed operations apart from the leaves") {
         auto joined = runs.spawn(sleeps_for_ever(seen));
         runs.spawn([](nowait::join_handle<void> of, tallies& to) -> task<> {
                 on_destruction guard(to.destroyed);
+                ++to.started;
                 (void)co_await of.join();
             }(std::move(joined), seen))
             .detach();
-        (void)runs.get_loop().enter();
-        runs.get_loop().run_until_idle(std::chrono::steady_clock::now() + 5ms);
-        runs.get_loop().leave();
+        run_until(runs, [&] { return seen.started == 6; });
         CHECK(seen.destroyed == 0);
     }
     CHECK(seen.destroyed == 3 + 1 + 2);

@@ -36,8 +36,7 @@ task<int> fails() {
 }
 
 task<int> never() {
-    const auto slept = co_await nowait::sleep_for(std::chrono::hours::max());
-    CHECK(slept.error() == std::errc::operation_canceled);
+    (void)co_await nowait::sleep_for(std::chrono::hours::max());
     co_return 1;
 }
 

@@ -36,8 +36,7 @@ task<int> waits_for_a_byte(nowait::pipe_pair& pipe) {
     auto writer = nowait::spawn([](nowait::pipe_writer& to) -> task<> {
         co_await nowait::yield();
         co_await nowait::yield();
-        const auto wrote = co_await to.write("z");
-        CHECK(wrote.has_value());
+        (void)co_await to.write("z");
     }(pipe.writer));
     std::array<std::byte, 1> byte{};
     const auto got = co_await pipe.reader.read(byte);
