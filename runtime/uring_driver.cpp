@@ -297,7 +297,7 @@ private:
         const auto size = static_cast<unsigned>(work.size < (1u << 30) ? work.size : (1u << 30));
         if (work.write) {
             io_uring_prep_write(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
-            if (calls_.has(feature::nosignal) && nosignal_works_)
+            if (calls_.has(feature::nosignal) && !work.plain)
                 sqe.rw_flags = 0x100; // RWF_NOSIGNAL
         } else {
             io_uring_prep_read(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
@@ -370,8 +370,8 @@ private:
                 }
             } else if (result == -EOPNOTSUPP || result == -EINVAL) {
                 auto& work = static_cast<transfer&>(*target);
-                if (work.write && !work.cancelling && calls_.has(feature::nosignal) && nosignal_works_) {
-                    nosignal_works_ = false;
+                if (work.write && !work.cancelling && calls_.has(feature::nosignal) && !work.plain) {
+                    work.plain = true; // this file knows no flags; others do
                     start(work);
                     return;
                 }
@@ -432,7 +432,6 @@ private:
     waker waker_;
     bool bound_ = false;
     bool multishot_ = true;
-    bool nosignal_works_ = true;
     bool abandoned_ = false;
     bool delivered_ = false;
     std::size_t held_ = 0;

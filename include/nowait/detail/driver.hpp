@@ -54,6 +54,7 @@ public:
     void* data = nullptr;
     std::size_t size = 0;
     bool pending = false;
+    bool plain = false;      ///< the file has refused the flag that keeps SIGPIPE away
     bool cancelling = false; ///< cancel() was called; the end is still to come
 };
 
