@@ -226,7 +226,7 @@ task<> take_all(const nowait::pipe_reader& reader, std::size_t room_size, std::s
 
 TEST_CASE("writers on other threads, readers in tasks: every byte arrives, the end comes to all") {
     constexpr int writers = 4;
-    const int messages = sanitized ? 500 : 4000;
+    constexpr int messages = sanitized ? 500 : 4000;
     auto raw = make_raw_pipe();
     auto reader = nowait::pipe_reader::adopt(raw.read.release()).value();
     std::vector<std::thread> threads;
@@ -240,7 +240,7 @@ TEST_CASE("writers on other threads, readers in tasks: every byte arrives, the e
         }
     }
     for (int w = 0; w < writers; ++w) {
-        threads.emplace_back([w, messages, fd = ::dup(raw.write.get())] {
+        threads.emplace_back([w, fd = ::dup(raw.write.get())] {
             const std::string text(100, static_cast<char>('a' + w));
             for (int i = 0; i < messages; ++i)
                 (void)!::write(fd, text.data(), 1 + static_cast<std::size_t>(i + w) % 90);
