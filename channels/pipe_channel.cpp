@@ -76,12 +76,14 @@ std::size_t pipe_core<Sync>::direct_room(std::size_t size) const noexcept {
     if (reading.empty() || !ring.empty() || ring.peeked())
         return 0;
     std::size_t room = 0;
-    bool in_turn = true;
-    reading.for_each([&](const waiter& w) {
-        in_turn = in_turn && w.takes_bytes_ && room < size;
-        if (in_turn)
-            room += static_cast<const pipe_read_operation<Sync>&>(w).memory_.target().size();
-    });
+    for (list_node* at = &reading.front(); room < size; at = at->after) {
+        const auto& w = static_cast<const waiter&>(*at);
+        if (!w.takes_bytes_)
+            break;
+        room += static_cast<const pipe_read_operation<Sync>&>(w).memory_.target().size();
+        if (&w == &reading.back())
+            break;
+    }
     return std::min(room, size);
 }
 
@@ -410,7 +412,12 @@ pipe_attempt pipe_write_operation<Sync>::attempt(pipe_waiter<Sync>& self, pipe_t
         }
     }
     const std::size_t handed = direct != 0 ? channel.hand_over(from, turn) : 0;
-    const auto n = from.size() != 0 ? channel.ring.write(from, op.end_->packets, turn.pages) : 0;
+    if (from.size() == 0 && handed != 0) {
+        turn.ring_untouched = true;
+        op.result_ = static_cast<long>(handed);
+        return pipe_attempt::done;
+    }
+    const auto n = channel.ring.write(from, op.end_->packets, turn.pages);
     if (handed == 0 && n == -EAGAIN)
         return pipe_attempt::blocked;
     op.result_ = static_cast<long>(handed) + (handed == 0 || n > 0 ? n : 0);

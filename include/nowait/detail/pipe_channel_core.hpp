@@ -75,7 +75,8 @@ struct pipe_turn {
 
     const loop* here; ///< the loop of this thread, or nullptr
     std::uint32_t pages_wanted = 0;
-    bool no_memory = false; ///< the pool has refused: do with what is here
+    bool no_memory = false;      ///< the pool has refused: do with what is here
+    bool ring_untouched = false; ///< the attempt went past the ring: nobody but those it served can go on
     page_list pages;
     wake_list wakes;
 };
@@ -143,7 +144,11 @@ public:
 
     /// Serves everybody who can go on. May release the lock to fetch pages, and takes it again.
     void settle(pipe_turn& turn) noexcept {
-        if (gates_shut_)
+        if (!gates_shut_)
+            return;
+        if (turn.ring_untouched)
+            shut_gates(!idle());
+        else
             settle_waiters(turn);
     }
     /// Releases the lock, fetches turn.pages_wanted pages, takes it again.
