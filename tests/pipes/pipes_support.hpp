@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -138,25 +139,35 @@ inline std::size_t open_descriptors() {
     return count - 1; // the list itself
 }
 
-/// Threads of this process that are kernel workers of a ring.
-inline std::size_t ring_workers() {
-    std::size_t count = 0;
+/// The threads of this process that are kernel workers of a ring.
+inline std::set<std::string> ring_workers() {
+    std::set<std::string> workers;
     DIR* const tasks = ::opendir("/proc/self/task");
     REQUIRE(tasks != nullptr);
     while (const dirent* const entry = ::readdir(tasks)) {
-        if (entry->d_name[0] == '.')
-            continue;
         const std::string path = std::string("/proc/self/task/") + entry->d_name + "/comm";
         if (std::FILE* const file = std::fopen(path.c_str(), "r")) {
             char name[32] = {};
-            if (std::fgets(name, sizeof name, file) != nullptr)
-                count += std::strncmp(name, "iou-wrk", 7) == 0;
+            if (std::fgets(name, sizeof name, file) != nullptr && std::strncmp(name, "iou-wrk", 7) == 0)
+                workers.insert(entry->d_name);
             std::fclose(file);
         }
     }
     ::closedir(tasks);
-    return count;
+    return workers;
 }
+
+/// What uses pipes starts no workers; those of earlier tests, on files, may still be about.
+class no_new_workers {
+public:
+    ~no_new_workers() {
+        for (const auto& one : ring_workers())
+            CHECK(before_.contains(one));
+    }
+
+private:
+    std::set<std::string> before_ = ring_workers();
+};
 
 /// Runs `body` in a child process, where it may change limits, users and standard streams. Its return value is the
 /// child's exit status, and what this returns; a death by signal is 128 + its number.

@@ -260,8 +260,8 @@ TEST_CASE("splice between ends that do not allow it") {
     REQUIRE(nowait::run(bad_ends()));
 }
 TEST_CASE("what is written after a tee stays in its own pipe") {
+    const no_new_workers watch;
     REQUIRE(nowait::run(tee_then_write()));
-    CHECK(ring_workers() == 0);
 }
 
 // --- splice against others who read and write the same pipes -----------------------------------------------------------------------
