@@ -10,6 +10,7 @@
 #include <nowait/line_reader.hpp>
 #include <nowait/mqueue_channel.hpp>
 #include <nowait/pipe.hpp>
+#include <nowait/pipe_bridge.hpp>
 #include <nowait/pipe_channel.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
@@ -18,5 +19,6 @@
 #include <nowait/stop.hpp>
 #include <nowait/task.hpp>
 #include <nowait/timeout.hpp>
+#include <nowait/wait.hpp>
 #include <nowait/when_all.hpp>
 #include <nowait/write_lock.hpp>
