@@ -56,6 +56,16 @@ public:
     /// Moves `value` in if there is room. Errors: resource_unavailable_try_again: no room; and those of send().
     [[nodiscard]] result<void> try_send(T& value) const noexcept { return this->try_to_send(value, 0); }
     void try_send(T&& value) const = delete;
+
+    /// Has the memory of one message ready, so that the next send to the empty channel cannot fail for want of it.
+    /// Errors: not_enough_memory; bad_file_descriptor.
+    [[nodiscard]] result<void> reserve_memory() const noexcept {
+        if (this->core_ == nullptr)
+            return fail(std::errc::bad_file_descriptor);
+        if (!this->core_->reserve(0))
+            return fail(std::errc::not_enough_memory);
+        return {};
+    }
 };
 
 /// Shared: any thread, any runtime.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/algorithms.hpp>
+#include <nowait/broadcast.hpp>
 #include <nowait/buffered_writer.hpp>
 #include <nowait/channel.hpp>
 #include <nowait/config.hpp>
@@ -9,6 +10,7 @@
 #include <nowait/io.hpp>
 #include <nowait/line_reader.hpp>
 #include <nowait/mqueue_channel.hpp>
+#include <nowait/oneshot.hpp>
 #include <nowait/pipe.hpp>
 #include <nowait/pipe_bridge.hpp>
 #include <nowait/pipe_channel.hpp>

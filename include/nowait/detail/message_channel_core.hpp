@@ -188,6 +188,9 @@ public:
 
     // --- without the lock --------------------------------------------------------------------------------------------------
 
+    /// Buys what one message of that priority needs. False: no memory.
+    [[nodiscard]] bool reserve(unsigned priority) noexcept;
+
     enum class ending : bool { drains, drops };
     void end(ending how) noexcept;
 
@@ -419,6 +422,23 @@ bool message_core<T, Sync, Index, Order, Front>::receive_now_slowly(slot& into, 
         return over(EAGAIN);
     into.code = attempt_waits;
     return false;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+bool message_core<T, Sync, Index, Order, Front>::reserve(unsigned priority) noexcept {
+    queue_supply supply;
+    for (;;) {
+        queue_need need;
+        {
+            const lock_scope scope(mutex_);
+            queue_.adopt(priority, supply);
+            if (queue_.ready(priority))
+                return true;
+            need = queue_.shortage(priority);
+        }
+        if (!supply.buy(queue_.source(), need))
+            return false;
+    }
 }
 
 /// Lets waiting senders in while there is room.
