@@ -1,5 +1,7 @@
 #include "poll_driver.hpp"
 
+#include "standard_numbers.hpp"
+
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -213,6 +215,7 @@ private:
 } // namespace
 
 int make_poll_driver(system& calls, std::unique_ptr<driver>& made) {
+    const standard_numbers not_ours;
     const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0)
         return errno;

@@ -2,13 +2,13 @@
 #include "uring_driver.hpp"
 
 #include "fork_watch.hpp"
+#include "standard_numbers.hpp"
 
 #include <cerrno>
 #include <csignal>
 #include <new>
 #include <utility>
 
-#include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -56,34 +56,6 @@ constexpr unsigned feature_no_iowait = 1u << 17;
 
 constexpr unsigned entries_min = 64;
 constexpr unsigned entries_max = 32768;
-
-/// A process may be started without its standard streams. Had the ring or the eventfd one of their numbers, whoever asks for
-/// standard input would get that instead of an error: as long as this lives, new numbers are above 2.
-class standard_numbers {
-public:
-    standard_numbers() noexcept {
-        for (int number = 0; number <= 2; ++number) {
-            if (::fcntl(number, F_GETFD) >= 0)
-                continue;
-            const int got = ::open("/", O_PATH | O_CLOEXEC);
-            if (got == number)
-                taken_[number] = true;
-            else if (got >= 0)
-                ::close(got); // another thread was faster, the number is no longer free
-        }
-    }
-    standard_numbers(const standard_numbers&) = delete;
-    standard_numbers& operator=(const standard_numbers&) = delete;
-    ~standard_numbers() {
-        for (int number = 0; number <= 2; ++number) {
-            if (taken_[number])
-                ::close(number);
-        }
-    }
-
-private:
-    bool taken_[3] = {};
-};
 
 class uring_driver final : public driver {
 public:
