@@ -378,7 +378,8 @@ TEST_CASE("counters: misses until the predictor skips, and a probe on every 32nd
     auto reader = runs.spawn(collects(pipe.pair.reader, got));
     runs.spawn(dribbles(std::move(pipe.pair.writer), rounds)).detach();
     REQUIRE(runs.run().has_value());
-    const auto& reading = runs.stats().of(operation_kind::read);
+    const auto stats = runs.stats();
+    const auto& reading = stats.of(operation_kind::read);
     CHECK(got.size() == rounds);
     CHECK(reading.armed == rounds + 1); // and the end of the stream
     CHECK(reading.inline_completions == 0);

@@ -202,6 +202,9 @@ TEST_CASE("sixty-four runtimes live at once") {
 
 TEST_CASE("no descriptors left: an error value, and later success") {
     const auto end = in_child([] {
+        // Once with everything: what is made at first use is made now, and sanitizers check it with a pipe.
+        if (works() != 0)
+            return 8;
         rlimit limit{};
         if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
             return 9;
@@ -221,7 +224,8 @@ TEST_CASE("no descriptors left: an error value, and later success") {
             const auto made = runtime::create();
             if (made)
                 return 1;
-            if (made.error() != std::errc::too_many_files_open)
+            // By its number, not by its category: a virtual call, checked with a pipe again.
+            if (made.error().value() != EMFILE)
                 return 2;
         }
         ::setrlimit(RLIMIT_NOFILE, &before);
