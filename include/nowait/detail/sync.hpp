@@ -57,14 +57,14 @@ private:
 };
 
 /// The policy of the real world.
-struct real_sync {
+struct NOWAIT_API real_sync {
     template <class T>
     using atomic = std::atomic<T>;
     using mutex = futex_lock;
 };
 
 /// A policy for what never leaves one runtime: the same code without a lock or an atomic instruction.
-struct local_sync {
+struct NOWAIT_API local_sync {
     template <class T>
     class atomic {
     public:
