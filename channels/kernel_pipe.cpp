@@ -154,7 +154,8 @@ result<pipe_pair> make_pipe(pipe_options options) {
     detail::system& calls = present_system();
     auto reading = std::unique_ptr<descriptor>(new (std::nothrow) descriptor(-1, true, calls));
     auto writing = std::unique_ptr<descriptor>(new (std::nothrow) descriptor(-1, true, calls));
-    if (reading == nullptr || writing == nullptr)
+    auto bond = std::unique_ptr<detail::pipe_bond>(new (std::nothrow) detail::pipe_bond);
+    if (reading == nullptr || writing == nullptr || bond == nullptr)
         return fail(std::errc::not_enough_memory);
     int ends[2] = {-1, -1};
     if (const int error = calls.make_pipe(ends, options.packets); error != 0)
@@ -165,6 +166,8 @@ result<pipe_pair> make_pipe(pipe_options options) {
     reading->fd = reading->io_fd = ends[0];
     writing->fd = writing->io_fd = ends[1];
     reading->packets = writing->packets = options.packets;
+    reading->bond = writing->bond = bond.release();
+    reading->reads = true;
     pipe_pair pair{pipe_access::wrap<pipe_reader>(reading.release()),
                    pipe_access::wrap<pipe_writer>(writing.release())};
     return pair;

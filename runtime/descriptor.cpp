@@ -581,6 +581,8 @@ descriptor::descriptor(int number, bool is_owned, system& with) noexcept
 descriptor::~descriptor() {
     if (forward_ != nullptr)
         forward_->drop_handle();
+    if (bond != nullptr)
+        bond->leave();
 }
 
 int descriptor::bind(loop& home) noexcept {
@@ -605,6 +607,8 @@ int descriptor::bind(loop& home) noexcept {
     }
     owner = &home;
     calls = &home.calls();
+    if (bond != nullptr && reads)
+        bond->reader_on.store(&home, std::memory_order_relaxed);
     {
         lock_scope held(handles_lock);
         counted_by_ = &home;
@@ -640,6 +644,10 @@ long descriptor::attempt_read(const iovec* parts, int count) noexcept {
         long n = 0;
         switch (how[0]) {
         case rung::plain:
+            if (count == 1 && calls->real()) { // cheaper than readv
+                if (n = direct_read(io_fd, parts->iov_base, parts->iov_len); n != -EINTR)
+                    return n;
+            }
             return calls->read(io_fd, parts, count);
         case rung::socket:
             return calls->receive(fd, parts, count);
@@ -663,6 +671,10 @@ long descriptor::attempt_write(const iovec* parts, int count) noexcept {
         long n = 0;
         switch (how[1]) {
         case rung::plain:
+            if (count == 1 && calls->real() && reader_is_ours()) {
+                if (n = direct_write(io_fd, parts->iov_base, parts->iov_len); n != -EINTR)
+                    return n;
+            }
             return calls->write(io_fd, parts, count);
         case rung::socket:
             return calls->send(fd, parts, count);
@@ -687,6 +699,8 @@ int descriptor::close() noexcept {
     if (owner != nullptr && !owner->on_own_thread())
         return EPERM;
     closed = true;
+    if (bond != nullptr && reads)
+        bond->reader_on.store(nullptr, std::memory_order_relaxed);
     in.fast = out.fast = false;
     pin();
     if (owner != nullptr && !owner->forked()) {
@@ -801,6 +815,8 @@ void descriptor::detach() noexcept {
             --pins_;
     }
     owner->remove_descriptor(*this);
+    if (bond != nullptr && reads)
+        bond->reader_on.store(nullptr, std::memory_order_relaxed);
     owner = nullptr;
     if (std::exchange(closing_, false))
         finish_close();

@@ -92,7 +92,8 @@ TEST_CASE("a ready read and a ready write are exactly one system call each") {
         return;
     }
     REQUIRE(status == 0);
-    CHECK(calls == std::map<long, int>{{SYS_read, rounds}, {SYS_pwritev2, rounds}});
+    CHECK(calls == std::map<long, int>{{SYS_read, rounds},
+                                       {SYS_write, rounds}}); // the reader is ours: no SIGPIPE to keep away
 }
 
 namespace {

@@ -38,6 +38,10 @@ inline long direct_read(int fd, void* data, std::size_t size) noexcept {
     const ssize_t n = ::read(fd, data, size);
     return n >= 0 ? n : -errno;
 }
+inline long direct_write(int fd, const void* data, std::size_t size) noexcept {
+    const ssize_t n = ::write(fd, data, size);
+    return n >= 0 ? n : -errno;
+}
 inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noexcept {
     const ssize_t n = ::preadv2(fd, parts, count, -1, flags);
     return n >= 0 ? n : -errno;
@@ -54,6 +58,14 @@ inline long direct_read(int fd, void* data, std::size_t size) noexcept {
     asm volatile("syscall"
                  : "=a"(result)
                  : "0"(0L), "D"(static_cast<long>(fd)), "S"(data), "d"(size)
+                 : "rcx", "r11", "memory");
+    return result;
+}
+inline long direct_write(int fd, const void* data, std::size_t size) noexcept {
+    long result;
+    asm volatile("syscall"
+                 : "=a"(result)
+                 : "0"(1L), "D"(static_cast<long>(fd)), "S"(data), "d"(size)
                  : "rcx", "r11", "memory");
     return result;
 }
@@ -92,6 +104,9 @@ inline long direct_call(long number, long a, long b, long c, long d, long e, lon
 }
 inline long direct_read(int fd, void* data, std::size_t size) noexcept {
     return direct_call(63, fd, reinterpret_cast<long>(data), static_cast<long>(size), 0, 0, 0);
+}
+inline long direct_write(int fd, const void* data, std::size_t size) noexcept {
+    return direct_call(64, fd, reinterpret_cast<long>(data), static_cast<long>(size), 0, 0, 0);
 }
 inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noexcept {
     return direct_call(286, fd, reinterpret_cast<long>(parts), count, -1, -1, flags);
