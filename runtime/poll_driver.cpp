@@ -6,6 +6,7 @@
 #include <climits>
 #include <ctime>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include <poll.h>
@@ -36,21 +37,16 @@ public:
     void arm(poll_source& source) noexcept override {
         ++held_;
         source.armed = true;
-        const auto number = static_cast<std::size_t>(source.fd);
-        if (number >= entries_.size()) {
-            try {
-                entries_.resize(number + number / 2 + 16);
-            } catch (...) {
-                report(source, -ENOMEM);
-                return;
-            }
+        entry* const e = entry_of(source.fd);
+        if (e == nullptr) {
+            report(source, -ENOMEM);
+            return;
         }
-        entry& e = entries_[number];
-        const bool known = e.in != nullptr || e.out != nullptr;
-        (source.events == POLLIN ? e.in : e.out) = &source;
+        const bool known = e->wishes() != 0;
+        (source.events == POLLIN ? e->in : e->out) = &source;
         counters.submissions.add();
-        if (const int error = control(known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, source.fd, e); error != 0) {
-            (source.events == POLLIN ? e.in : e.out) = nullptr;
+        if (const int error = control(source.fd, *e, known); error != 0) {
+            (source.events == POLLIN ? e->in : e->out) = nullptr;
             report(source, -error);
         }
     }
@@ -62,23 +58,24 @@ public:
         entry& e = entries_[static_cast<std::size_t>(source.fd)];
         (source.events == POLLIN ? e.in : e.out) = nullptr;
         counters.submissions.add();
-        if (e.in == nullptr && e.out == nullptr)
-            (void)control(EPOLL_CTL_DEL, source.fd, e);
-        else
-            (void)control(EPOLL_CTL_MOD, source.fd, e);
+        (void)control(source.fd, e, true);
         report(source, -ECANCELED);
     }
 
     void start(transfer& work) noexcept override {
         ++held_;
+        work.cancelling = false;
         transfers_.push_back(work);
         counters.submissions.add();
     }
 
     void cancel(transfer& work) noexcept override {
-        if (!static_cast<list_node&>(work).linked())
+        if (std::exchange(work.cancelling, true))
             return;
-        static_cast<list_node&>(work).unlink();
+        if (static_cast<list_node&>(work).linked())
+            static_cast<list_node&>(work).unlink();
+        else
+            unregister(work);
         cancelled_.push_back(work);
     }
 
@@ -126,14 +123,74 @@ private:
     struct entry {
         poll_source* in = nullptr;
         poll_source* out = nullptr;
+        transfer* reading = nullptr; // not done yet, because it would have waited
+        transfer* writing = nullptr;
+
+        [[nodiscard]] unsigned wishes() const noexcept {
+            return (in != nullptr || reading != nullptr ? EPOLLIN : 0u) |
+                   (out != nullptr || writing != nullptr ? EPOLLOUT : 0u);
+        }
     };
 
-    [[nodiscard]] int control(int operation, int fd, const entry& e) noexcept {
+    /// Tells epoll what the entry wishes now. `known`: it stands in the set.
+    [[nodiscard]] int control(int fd, const entry& e, bool known) noexcept {
         epoll_event wish{};
-        wish.events = EPOLLET | (e.in != nullptr ? EPOLLIN : 0u) | (e.out != nullptr ? EPOLLOUT : 0u);
+        wish.events = EPOLLET | e.wishes();
         wish.data.fd = fd;
         counters.enters.add();
+        const int operation = !known ? EPOLL_CTL_ADD : e.wishes() != 0 ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
         return ::epoll_ctl(epoll_, operation, fd, &wish) == 0 ? 0 : errno;
+    }
+
+    /// The entry of a number; null if there is no memory for it.
+    [[nodiscard]] entry* entry_of(int fd) noexcept {
+        const auto number = static_cast<std::size_t>(fd);
+        if (number >= entries_.size()) {
+            try {
+                entries_.resize(number + number / 2 + 16);
+            } catch (...) {
+                return nullptr;
+            }
+        }
+        return &entries_[number];
+    }
+
+    void unregister(transfer& work) noexcept {
+        entry& e = entries_[static_cast<std::size_t>(work.fd)];
+        (work.write ? e.writing : e.reading) = nullptr;
+        (void)control(work.fd, e, true);
+    }
+
+    /// Performs a transfer, or has epoll tell when it will not wait. A blocking description that somebody else reads too
+    /// may still make the read wait, if they are faster: that rung is the last one, for what cannot be reopened.
+    void perform(transfer& work) noexcept {
+        const int wanted = work.write ? POLLOUT : POLLIN;
+        std::size_t size = work.size;
+        if (const int seen = calls_.ready(work.fd, wanted);
+            seen >= 0 && (seen & (wanted | POLLHUP | POLLERR | POLLNVAL)) == 0) {
+            entry* const e = entry_of(work.fd);
+            const bool known = e != nullptr && e->wishes() != 0;
+            if (e != nullptr) {
+                (work.write ? e->writing : e->reading) = &work;
+                if (control(work.fd, *e, known) == 0)
+                    return;
+                (work.write ? e->writing : e->reading) = nullptr;
+            }
+        } else if (work.write && size > small_write && !is_regular(work.fd)) {
+            size = small_write; // readiness promises a little room, not room for everything
+        }
+        --held_;
+        const iovec part{work.data, size};
+        counters.enters.add();
+        const long n = work.write ? calls_.write(work.fd, &part, 1) : calls_.read(work.fd, &part, 1);
+        counters.completions.add();
+        work.on_event(work, n, false);
+    }
+
+    [[nodiscard]] bool is_regular(int fd) noexcept {
+        file_info info;
+        return calls_.inspect(fd, info) == 0 &&
+               (info.kind == file_kind::regular || info.kind == file_kind::block);
     }
 
     /// The source's last event, delivered by the next collect(): nothing is called back from arm() or disarm().
@@ -155,15 +212,12 @@ private:
             counters.completions.add();
             work.on_event(work, -ECANCELED, false);
         }
-        while (!transfers_.empty()) {
-            transfer& work = transfers_.pop_front();
-            --held_;
-            const iovec part{work.data, work.size};
-            counters.enters.add();
-            const long n = work.write ? calls_.write(work.fd, &part, 1) : calls_.read(work.fd, &part, 1);
-            counters.completions.add();
-            work.on_event(work, n, false);
-        }
+        // Only what stands there now: a transfer that finds nothing is started again, and must not be found again at once.
+        list<transfer> due;
+        while (!transfers_.empty())
+            due.push_back(transfers_.pop_front());
+        while (!due.empty())
+            perform(due.pop_front());
     }
 
     /// One look at epoll: at most `milliseconds`, or `timeout` if given.
@@ -188,7 +242,16 @@ private:
             }
             const auto happened = static_cast<long>(events[i].events);
             constexpr long always = EPOLLHUP | EPOLLERR;
-            // Read anew for each direction: the first one's event may disarm the second.
+            // Read anew for each of them: the first one's event may take the next away.
+            auto take = [](transfer*& place) { return std::exchange(place, nullptr); };
+            if (entry& e = entries_[static_cast<std::size_t>(fd)];
+                e.reading != nullptr || e.writing != nullptr) {
+                if (e.reading != nullptr && (happened & (EPOLLIN | always)) != 0)
+                    transfers_.push_back(*take(e.reading));
+                if (e.writing != nullptr && (happened & (EPOLLOUT | always)) != 0)
+                    transfers_.push_back(*take(e.writing));
+                (void)control(fd, e, true);
+            }
             if (poll_source* in = entries_[static_cast<std::size_t>(fd)].in;
                 in != nullptr && (happened & (EPOLLIN | always)) != 0) {
                 counters.completions.add();
@@ -201,6 +264,8 @@ private:
             }
         }
     }
+
+    static constexpr std::size_t small_write = 256;
 
     system& calls_;
     int epoll_;
