@@ -50,6 +50,18 @@ inline constexpr bool sanitized = true;
 inline constexpr bool sanitized = false;
 #endif
 
+/// Whether the suite runs on io_uring, and with RWF_NOWAIT: what a test says of the driver's calls, or of the rung that a
+/// borrowed pipe stands on, holds for that.
+inline bool on_ring() {
+    const char* asked = std::getenv("NOWAIT_DRIVER");
+    return asked == nullptr || std::string_view(asked) != "poll";
+}
+inline std::string_view first_rung() {
+    const char* masked = std::getenv("NOWAIT_FEATURES");
+    const std::string features = masked == nullptr ? "" : std::string(",") + masked + ",";
+    return features.find(",-nowait,") == std::string::npos ? "RWF_NOWAIT" : "non-blocking description";
+}
+
 inline std::span<const std::byte> bytes_of(std::string_view text) noexcept {
     return std::as_bytes(std::span(text.data(), text.size()));
 }

@@ -150,7 +150,8 @@ task<> idle_events_end() {
     const auto after = nowait::current_stats();
     CHECK(after.completions == before.completions);
     CHECK(after.submissions == before.submissions);
-    CHECK(after.enters == before.enters);
+    if (on_ring()) // epoll is looked at once a pass as long as anything is armed
+        CHECK(after.enters == before.enters);
     // And it can wait again.
     out = {};
     auto again = nowait::spawn(read_into(p.reader, room_in(room), out));
