@@ -33,7 +33,8 @@ public:
     [[nodiscard]] int native_handle() const noexcept { return is_open() ? block_.get()->fd : -1; }
 
     /// Closes this end. Waiting operations end with operation_canceled, new ones with bad_file_descriptor. The number is
-    /// closed when the kernel has let go of it, normally before this returns. A borrowed number is not closed.
+    /// closed when the kernel has let go of it, normally before this returns. A borrowed number is not closed; handles that
+    /// borrow the same number on one runtime are one object, so closing one of them ends the waits of all.
     /// Errors: bad_file_descriptor: closed or moved from; operation_not_permitted: on a foreign thread.
     result<void> close() noexcept;
 
