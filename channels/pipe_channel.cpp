@@ -57,7 +57,7 @@ bool pipe_core<Sync>::serve(queue& waiters, pipe_turn& turn) noexcept {
         switch (first.attempt_(first, turn)) {
         case pipe_attempt::done:
             static_cast<list_node&>(first).unlink();
-            turn.wakes.add(first, turn.here);
+            turn.wake(first);
             any = true;
             break;
         case pipe_attempt::pages:
@@ -69,6 +69,37 @@ bool pipe_core<Sync>::serve(queue& waiters, pipe_turn& turn) noexcept {
         }
     }
     return any;
+}
+
+template <class Sync>
+bool pipe_core<Sync>::hand_over_whole(std::span<const std::byte> from, const loop& here) noexcept {
+    if (reading.empty() || !writing.empty() || !ring.empty() || ring.peeked())
+        return false;
+    std::size_t room = 0;
+    for (list_node* at = &reading.front();; at = at->after) {
+        const auto& w = static_cast<const waiter&>(*at);
+        if (!w.takes_bytes_ || &w.home() != &here)
+            return false;
+        const pipe_memory& memory = static_cast<const pipe_read_operation<Sync>&>(w).memory_;
+        if (!memory.single())
+            return false;
+        room += memory.size();
+        if (room >= from.size())
+            break;
+        if (&w == &reading.back())
+            return false;
+    }
+    while (!from.empty()) {
+        auto& reader = static_cast<pipe_read_operation<Sync>&>(reading.pop_front());
+        const std::size_t n = std::min(from.size(), reader.memory_.size());
+        copy_bytes(reader.memory_.data(), from.data(), n);
+        from = from.subspan(n);
+        reader.result_ = static_cast<long>(n);
+        reader.home().post(reader);
+    }
+    if (reading.empty())
+        shut_gates(false);
+    return true;
 }
 
 template <class Sync>
@@ -100,7 +131,7 @@ std::size_t pipe_core<Sync>::hand_over(gather& from, pipe_turn& turn) noexcept {
             left -= run.size();
         }
         reader.result_ = static_cast<long>(size);
-        turn.wakes.add(reader, turn.here);
+        turn.wake(reader);
         handed += size;
     }
     return handed;
@@ -146,7 +177,7 @@ int pipe_core<Sync>::close(end_block& end) noexcept {
         } else {
             static_cast<list_node&>(w).unlink();
             w.result_ = -ECANCELED;
-            turn.wakes.add(w, turn.here);
+            turn.wake(w);
         }
     });
     guests.for_each([&](pipe_guest<Sync>& guest) {
@@ -254,8 +285,10 @@ bool pipe_waiter<Sync>::start_slow() noexcept {
 template <class Sync>
 bool pipe_waiter<Sync>::start_locked() noexcept {
     channel_type& channel = *end_->channel;
-    pipe_turn turn(&home());
     auto& waiters = channel.queue_of(*end_);
+    if (!waiters.empty() && !end_->closed && !asks_nothing_)
+        return wait_here();
+    pipe_turn turn(&home());
     pipe_attempt came_out = pipe_attempt::pages;
     while (came_out == pipe_attempt::pages) {
         if (end_->closed) {
@@ -274,10 +307,16 @@ bool pipe_waiter<Sync>::start_locked() noexcept {
         count_inline(result_ > 0 && moves_bytes_ ? static_cast<std::size_t>(result_) : 0);
         return true;
     }
+    return wait_here();
+}
+
+// With the lock, which it releases: to the end of the queue.
+template <class Sync>
+bool pipe_waiter<Sync>::wait_here() noexcept {
     run = &run_served;
     pin();
-    channel.enqueue(*this, *end_, false);
-    channel.mutex.unlock();
+    end_->channel->enqueue(*this, *end_, false);
+    end_->channel->mutex.unlock();
     // It may have been served by now, but only this thread can run it.
     auto& counters = home().counters_of(operation_kind::channel);
     counters.nowait_misses.add();
@@ -633,7 +672,7 @@ template <class Sync>
 void pipe_move_operation<Sync>::call(pipe_turn& turn) noexcept {
     // acq_rel: with the store in run_called(), so that each call is answered by a try that begins after it.
     if (!called_.exchange(true, std::memory_order_acq_rel))
-        turn.wakes.add(*this, turn.here);
+        turn.wake(*this);
 }
 
 template <class Sync>

@@ -32,7 +32,7 @@ struct pipe_channel_options {
 /// Room in a channel, to be written in place. Nobody else writes until it is committed or dropped; it may be kept across
 /// awaits. It counts as a writer: the stream does not end before it. Movable; dropping it publishes nothing.
 template <class Sync>
-class basic_pipe_reservation {
+class NOWAIT_API basic_pipe_reservation {
 public:
     basic_pipe_reservation() = default;
     basic_pipe_reservation(basic_pipe_reservation&& other) noexcept
@@ -82,7 +82,7 @@ private:
 /// What a read would give, looked at in place. Nobody else reads until it is consumed or dropped; it may be kept across
 /// awaits. Without parts it is the end of the stream. Movable; dropping it leaves everything where it is.
 template <class Sync>
-class basic_pipe_peek {
+class NOWAIT_API basic_pipe_peek {
 public:
     basic_pipe_peek() = default;
     basic_pipe_peek(basic_pipe_peek&& other) noexcept

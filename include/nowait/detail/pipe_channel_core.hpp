@@ -79,6 +79,16 @@ struct pipe_turn {
     bool ring_untouched = false; ///< the attempt went past the ring: nobody but those it served can go on
     page_list pages;
     wake_list wakes;
+
+    /// Under the lock: `chosen` has been served and unlinked. To this thread's own loop it goes at once, which is a link in a
+    /// list; to others after the lock.
+    void wake(channel_waiter& chosen) noexcept {
+        loop& home = chosen.home();
+        if (&home == here)
+            home.post(chosen);
+        else
+            wakes.add(chosen, here);
+    }
 };
 
 /// How an attempt under the lock came out.
@@ -142,6 +152,7 @@ public:
 
     // With the lock held:
 
+    [[nodiscard]] bool anybody_waits() const noexcept { return gates_shut_; }
     /// Serves everybody who can go on. May release the lock to fetch pages, and takes it again.
     void settle(pipe_turn& turn) noexcept {
         if (!gates_shut_)
@@ -158,6 +169,9 @@ public:
         at_head ? queue_of(end).push_front(w) : queue_of(end).push_back(w);
         shut_gates(true);
     }
+    /// The common case of a write that finds readers waiting: one part, and the first of them take all of it. True if it was
+    /// done, and then the ring is as it was; otherwise nothing was.
+    [[nodiscard]] bool hand_over_whole(std::span<const std::byte> from, const loop& here) noexcept;
     /// How many bytes of a write would go straight to waiting readers.
     [[nodiscard]] std::size_t direct_room(std::size_t size) const noexcept;
     /// Moves bytes to waiting readers while both last. Requires direct_room().
@@ -279,6 +293,7 @@ protected:
     bool asks_nothing_ = false; // an empty buffer: answered out of turn
 
 private:
+    bool wait_here() noexcept;
     void defer() noexcept;
     void abandon() noexcept;
     static void run_served(ready_node& node) noexcept;

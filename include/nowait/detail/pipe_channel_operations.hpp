@@ -16,40 +16,64 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
-/// The memory of a read or write: one part, or several.
-struct pipe_memory {
-    void* data;       // of the only part
-    std::size_t size; // of the only part
-    const iovec* parts;
-    int count; ///< 0: one part; else the number of `parts`; negative: minus the errno value of a bad argument
+/// A word that the compiler shall load by itself. Descriptions are stored word by word and copied at once into operations; a
+/// vector load over words that have just been stored apart waits until they have reached the cache, 5 ns each time.
+template <class Word>
+[[nodiscard]] inline Word one_word(Word word) noexcept {
+    asm("" : "+r"(word));
+    return word;
+}
 
-    static pipe_memory one(const void* data, std::size_t size) noexcept {
-        return {const_cast<void*>(data), size, nullptr, data == nullptr && size != 0 ? -EFAULT : 0};
-    }
+/// The memory of a read or write, in two words: one part, or the vector of several.
+class pipe_memory {
+public:
+    static pipe_memory one(const void* data, std::size_t size) noexcept { return {data, size}; }
     static pipe_memory many(std::span<const iovec> parts) noexcept {
-        if (parts.empty())
-            return {nullptr, 0, nullptr, 0};
-        return {nullptr, 0, parts.data(), parts.size() <= 1024 ? static_cast<int>(parts.size()) : -EINVAL};
+        return {parts.data(), parts.size() | vector_mark};
     }
-    [[nodiscard]] bool single() const noexcept { return count == 0; }
+    pipe_memory(const pipe_memory& other) noexcept
+        : data_(one_word(other.data_)), size_(one_word(other.size_)) {}
+    pipe_memory& operator=(const pipe_memory&) = delete;
+
+    [[nodiscard]] bool single() const noexcept { return (size_ & vector_mark) == 0; }
     /// One part, and not an empty one: fit for the inlined attempt.
-    [[nodiscard]] bool plain() const noexcept { return count == 0 && size != 0; }
-    [[nodiscard]] bool empty() const noexcept { return count >= 0 && target().size() == 0; }
+    [[nodiscard]] bool plain() const noexcept {
+        return size_ - 1 < vector_mark - 1 && data_ != nullptr; // 0 wraps
+    }
+    /// Of a single part:
+    [[nodiscard]] std::byte* data() const noexcept {
+        return const_cast<std::byte*>(static_cast<const std::byte*>(data_));
+    }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
     /// A bad argument. An empty buffer is left to the attempt, which also looks whether the end is open.
     [[nodiscard]] bool refused(long& result) const noexcept {
-        if (count < 0)
-            result = count;
-        return count < 0;
+        constexpr std::size_t parts_max = 1024;
+        if (single() ? data_ == nullptr && size_ != 0 : all().size() > parts_max) {
+            result = single() ? -EFAULT : -EINVAL;
+            return true;
+        }
+        return false;
     }
-    [[nodiscard]] std::span<const iovec> all() const noexcept {
-        return {parts, static_cast<std::size_t>(count)};
-    }
+    [[nodiscard]] bool empty() const noexcept { return target().size() == 0; }
+
     [[nodiscard]] gather source() const noexcept {
-        return single() ? gather(std::span(static_cast<const std::byte*>(data), size)) : gather(all());
+        return single() ? gather(std::span<const std::byte>(data(), size_)) : gather(all());
     }
     [[nodiscard]] scatter target() const noexcept {
-        return single() ? scatter(std::span(static_cast<std::byte*>(data), size)) : scatter(all());
+        return single() ? scatter(std::span(data(), size_)) : scatter(all());
     }
+
+private:
+    static constexpr std::size_t vector_mark = ~(~std::size_t{0} >> 1);
+
+    pipe_memory(const void* data, std::size_t size) noexcept : data_(one_word(data)), size_(one_word(size)) {}
+    [[nodiscard]] std::span<const iovec> all() const noexcept {
+        return {static_cast<const iovec*>(data_), size_ & ~vector_mark};
+    }
+
+    const void* data_;
+    std::size_t size_;
 };
 
 [[nodiscard]] inline result<std::size_t> bytes_or_error(long n) noexcept {
@@ -118,7 +142,7 @@ private:
     [[nodiscard]] std::size_t read_one() noexcept {
         if (this->end_->closed) [[unlikely]]
             return 0;
-        return this->end_->channel->ring.read_one({static_cast<std::byte*>(memory_.data), memory_.size});
+        return this->end_->channel->ring.read_one({memory_.data(), memory_.size()});
     }
     static pipe_attempt attempt(pipe_waiter<Sync>& self, pipe_turn& turn) noexcept;
 
@@ -140,8 +164,8 @@ public:
         channel.mutex.lock();
         if (write_one()) [[likely]] {
             channel.mutex.unlock();
-            this->count_inline(memory_.size);
-            return this->end_with(static_cast<long>(memory_.size));
+            this->count_inline(memory_.size());
+            return this->end_with(static_cast<long>(memory_.size()));
         }
         return this->start_locked();
     }
@@ -161,8 +185,11 @@ private:
     [[nodiscard]] bool write_one() noexcept {
         if (this->end_->closed) [[unlikely]]
             return false;
-        return this->end_->channel->ring.write_one(
-            {static_cast<const std::byte*>(memory_.data), memory_.size}, this->end_->packets);
+        pipe_core<Sync>& channel = *this->end_->channel;
+        const std::span<const std::byte> data(memory_.data(), memory_.size());
+        return channel.ring.write_one(data, this->end_->packets) ||
+               (channel.anybody_waits() && !this->end_->packets &&
+                channel.hand_over_whole(data, this->home()));
     }
     static pipe_attempt attempt(pipe_waiter<Sync>& self, pipe_turn& turn) noexcept;
 
