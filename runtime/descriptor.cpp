@@ -43,7 +43,10 @@ direction::direction(descriptor& of, short poll_events) noexcept : block(of) {
 }
 
 void direction::miss() noexcept {
-    if (misses < misses_to_skip && ++misses == misses_to_skip)
+    if (misses == misses_to_skip)
+        return;
+    ++misses;
+    if (misses == misses_to_skip)
         skipped = 0;
 }
 

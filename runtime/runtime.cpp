@@ -135,7 +135,7 @@ std::string refusal(int error) {
 
 } // namespace
 
-result<runtime> runtime::create(runtime_options options) {
+result<runtime> runtime::create(const runtime_options& options) {
     if (options.budget < 1 || options.ring_entries == 0 || options.ring_entries > 32768 ||
         options.completion_entries > 65536 || (options.make_driver && options.system == nullptr))
         return fail(std::errc::invalid_argument);

@@ -300,9 +300,11 @@ private:
             const unsigned n = io_uring_peek_batch_cqe(&ring_, batch, 32);
             delivered_ = true;
             for (unsigned i = 0; i < n; ++i) {
-                // Copied before the entry is given back, and given back before the target hears: what it does may submit.
-                deliver(reinterpret_cast<driver_target*>(batch[i]->user_data), batch[i]->res,
-                        batch[i]->flags);
+                // Entries are given back after the batch. A target may submit meanwhile; what then finds no room the
+                // kernel keeps for later.
+                auto* const target = reinterpret_cast<driver_target*>(
+                    batch[i]->user_data); // NOLINT(performance-no-int-to-ptr)
+                deliver(target, batch[i]->res, batch[i]->flags);
             }
             io_uring_cq_advance(&ring_, n);
             counters.completions.add(n);

@@ -271,7 +271,7 @@ public:
     /// Makes a runtime. Errors: what io_uring_setup said, if the ring was asked for by name (ENOSYS, EPERM, EACCES: refused here;
     /// ENOMEM: not even the smallest ring fits); too_many_files_open: no descriptors left; invalid_argument: a budget
     /// below 1, no entries or more than 32768, an unknown NOWAIT_DRIVER.
-    [[nodiscard]] static result<runtime> create(runtime_options options = {});
+    [[nodiscard]] static result<runtime> create(const runtime_options& options = {});
 
     runtime(runtime&&) noexcept = default;
     runtime& operator=(runtime&&) noexcept = default;
@@ -396,8 +396,8 @@ result<T> runtime::run(task<T> root) {
 
 /// Makes a runtime and runs `root` on it. Returns and errors as runtime::create and runtime::run.
 template <class T>
-result<T> run(task<T> root, runtime_options options = {}) {
-    auto made = runtime::create(std::move(options));
+result<T> run(task<T> root, const runtime_options& options = {}) {
+    auto made = runtime::create(options);
     if (!made)
         return fail(made.error());
     return made->run(std::move(root));

@@ -54,7 +54,7 @@ struct task_promise_base : promise_base {
     template <description D>
     operation_awaiter<D> await_transform(D&& what,
                                          std::source_location at = std::source_location::current()) noexcept {
-        return operation_awaiter<D>(*this, std::move(what), at);
+        return operation_awaiter<D>(*this, std::forward<D>(what), at);
     }
     // A named description may be awaited as it is if it can be copied; otherwise it must be moved. (A forwarding overload
     // would be shorter, but g++ 12 then asks for a copy of move-only objects: PR 105406.)
