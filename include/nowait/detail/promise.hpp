@@ -179,12 +179,11 @@ struct eager_outcome<D> {
 
 /// Descriptions that can make the first attempt by themselves, before there is an operation.
 template <class D>
-concept eager_description =
-    description<D> && requires(const D& d, loop& home, inplace_stop_source& stop,
-                               typename eager_outcome<D>::type& outcome) {
-        { d.try_now(home, stop, outcome) } -> std::same_as<bool>;
-        { D::value_of(outcome) } -> std::same_as<typename D::value_type>;
-    };
+concept eager_description = description<D> && requires(const D& d, loop& home, inplace_stop_source& stop,
+                                                       typename eager_outcome<D>::type& outcome) {
+    { d.try_now(home, stop, outcome) } -> std::same_as<bool>;
+    { D::value_of(outcome) } -> std::same_as<typename D::value_type>;
+};
 
 /// The same for them: the operation (a waiter node, a stop hook, a dozen words) is built only if the attempt fails. The
 /// description is not copied either: it is a temporary of the co_await expression, or a variable of the awaiting frame, and
@@ -201,13 +200,10 @@ public:
     operation_awaiter(const operation_awaiter&) = delete;
     operation_awaiter& operator=(const operation_awaiter&) = delete;
 
-    [[nodiscard]] bool await_ready() noexcept {
+    [[nodiscard, gnu::always_inline]] bool await_ready() noexcept {
         if (what_.try_now(*frame_.home, *frame_.stop, outcome_)) [[likely]]
             return true;
-        ::new (static_cast<void*>(&operation_)) operation_type(what_);
-        built_ = true;
-        operation_.bind(*frame_.home, *frame_.stop, &resume_frame, &frame_);
-        return operation_.start_after(outcome_);
+        return start_operation();
     }
     void await_suspend(std::coroutine_handle<>) noexcept {
         frame_.waiting_for = &operation_;
@@ -221,6 +217,14 @@ public:
 
 private:
     using operation_type = typename D::operation;
+
+    /// Out of the way of the attempt.
+    [[nodiscard, gnu::noinline]] bool start_operation() noexcept {
+        ::new (static_cast<void*>(&operation_)) operation_type(what_);
+        built_ = true;
+        operation_.bind(*frame_.home, *frame_.stop, &resume_frame, &frame_);
+        return operation_.start_after(outcome_);
+    }
 
     const D& what_;
     promise_base& frame_;
