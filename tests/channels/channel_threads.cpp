@@ -1,6 +1,8 @@
 // Shared channels between runtimes and plain threads. Assertions are made on the test's own thread, afterwards.
 #include "channel_support.hpp"
 
+#include <nowait/wait.hpp>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -225,6 +227,39 @@ TEMPLATE_TEST_CASE(
         CHECK(seen.sum == delivered.sum);
         CHECK(channel.sound());
     }
+}
+
+TEMPLATE_TEST_CASE("channel: plain threads wait asleep, in the same line as tasks", "",
+                   EVERY_SHARED(parcel)) {
+    auto channel = make<TestType>(2);
+    tally received;
+    tally sent;
+    std::thread receiving([&] {
+        for (;;) {
+            const auto got = nowait::wait(channel.receive());
+            if (!got) {
+                received.errors += got.error() != std::errc::broken_pipe;
+                return;
+            }
+            received.sum += *content(*got);
+            ++received.count;
+        }
+    });
+    std::thread sending =
+        on_thread(2, [&](int i) { return send_many(channel, i * 100'000, messages_each / 6, sent); });
+    for (int i = 0; i < messages_each / 6; ++i) {
+        parcel p = wrap(i);
+        const auto done = nowait::wait(channel.send(p));
+        sent.errors += !done;
+    }
+    sending.join();
+    channel.close();
+    receiving.join();
+    CHECK(sent.errors + received.errors == 0);
+    CHECK(received.count == 3 * (messages_each / 6));
+    parcel late = wrap(1);
+    CHECK(code_of(nowait::wait(channel.send(late))) == EPIPE);
+    CHECK(late != nullptr);
 }
 
 TEST_CASE("rendezvous: between two threads") {

@@ -26,6 +26,7 @@
 
 #include <nowait/config.hpp>
 #include <nowait/detail/list.hpp>
+#include <nowait/detail/message_channel_ring.hpp>
 #include <nowait/detail/priority_queue.hpp>
 #include <nowait/detail/sync.hpp>
 #include <nowait/detail/waiter.hpp>
@@ -100,7 +101,8 @@ template <class T, class Sync, class Index, class Order = strict_order, front_ca
 class message_core {
 public:
     using value_type = T;
-    using queue_type = priority_queue<T, Index, Order, Front>;
+    using queue_type =
+        std::conditional_t<Index::levels == 1, message_ring<T>, priority_queue<T, Index, Order, Front>>;
     using order_type = Order;
     using size_function = std::uint64_t (*)(const T&) noexcept;
     static constexpr unsigned levels = queue_type::levels;
@@ -115,31 +117,35 @@ public:
     using notified_waiter = message_notified_operation<message_core>;
 
     /// `limits` were settled. nullptr: no memory.
-    [[nodiscard]] static message_core* create(queue_limits limits, size_function measure,
-                                              block_source& source, Order order) noexcept {
+    [[nodiscard]] static message_core* create(queue_limits limits, size_function sizes, block_source& source,
+                                              Order order) noexcept {
         void* const place = source.take(source, sizeof(message_core), alignof(message_core));
-        return place == nullptr ? nullptr : ::new (place) message_core(limits, measure, source, order);
+        return place == nullptr ? nullptr : ::new (place) message_core(limits, sizes, source, order);
     }
     message_core(const message_core&) = delete;
     message_core& operator=(const message_core&) = delete;
 
     // --- the inlined attempts: one lock pair, no waiter in sight -----------------------------------------------------------
 
-    /// What `value` counts against the limits by bytes. Not under the lock: it may run the user's function.
-    [[nodiscard]] std::uint64_t size_of(const T& value) const noexcept {
-        return size_of_ == nullptr ? sizeof(T) : size_of_(value);
-    }
-    [[nodiscard]] bool fits(std::uint64_t bytes) const noexcept {
+    /// What `value` counts against the limits by bytes, or false if that is more than one message may. Not under the lock: it
+    /// may run the user's function.
+    [[nodiscard]] bool measure(const T& value, std::uint64_t& bytes) const noexcept {
+        if (size_of_ == nullptr) [[likely]] {
+            bytes = sizeof(T); // create() has seen that this fits
+            return true;
+        }
+        bytes = size_of_(value);
         return bytes <= queue_.limits().message_bytes; // never changes
     }
 
     /// Sends now if that is possible, or finds out that it is not. `here`: the loop of this thread, or nullptr. Returns false
     /// if the operation has to wait (only if it `may_wait`): then the lock is held, and enqueue() is next.
-    [[nodiscard]] bool send_now(T& value, unsigned priority, std::uint64_t bytes, unsigned urgency,
-                                loop* here, bool may_wait, int& code) noexcept {
+    [[nodiscard, gnu::always_inline]] bool send_now(T& value, unsigned priority, std::uint64_t bytes,
+                                                    unsigned urgency, loop* here, bool may_wait,
+                                                    int& code) noexcept {
         const std::uint64_t now = clock();
         mutex_.lock();
-        if (send_gate_ == 0 && queue_.admits(bytes) && queue_.ready(priority)) [[likely]] {
+        if (send_gate_ == 0 && has_room(priority, bytes)) [[likely]] {
             queue_.push(std::move(value), priority, bytes, now);
             mutex_.unlock();
             code = 0;
@@ -149,7 +155,7 @@ public:
     }
 
     /// The same for receiving.
-    [[nodiscard]] bool receive_now(slot& into, loop* here, bool may_wait) noexcept {
+    [[nodiscard, gnu::always_inline]] bool receive_now(slot& into, loop* here, bool may_wait) noexcept {
         const std::uint64_t now = clock();
         mutex_.lock();
         if (receive_gate_ == 0 && !queue_.empty()) [[likely]] {
@@ -234,8 +240,8 @@ private:
     static constexpr unsigned is_closed = 2;
     static constexpr unsigned has_listener = 4;
 
-    message_core(queue_limits limits, size_function measure, block_source& source, Order order) noexcept
-        : queue_(limits, source, order), size_of_(measure) {}
+    message_core(queue_limits limits, size_function sizes, block_source& source, Order order) noexcept
+        : queue_(limits, source, order), size_of_(sizes) {}
     ~message_core() = default;
 
     void destroy() noexcept {
@@ -284,6 +290,13 @@ private:
             into.fill(std::move(value), priority);
         else
             into.fill(std::move(value));
+    }
+    /// While no sender waits: whether a message can be put in on the spot.
+    [[nodiscard]] bool has_room(unsigned priority, std::uint64_t bytes) const noexcept {
+        if constexpr (has_priorities)
+            return queue_.admits(bytes) && queue_.ready(priority);
+        else
+            return queue_.has_room(bytes);
     }
     void pop(slot& into, std::uint64_t now) noexcept {
         queue_.pop_to([&into](T&& value, unsigned priority) { fill(into, std::move(value), priority); }, now);
@@ -515,7 +528,7 @@ template <class T, class Sync, class Index, class Order, front_cache Front>
 void message_core<T, Sync, Index, Order, Front>::end(ending how) noexcept {
     loop* const here = loop::current();
     wake_list wakes;
-    message_chain dropped;
+    decltype(queue_.drain()) dropped;
     {
         const lock_scope scope(mutex_);
         closed_ = true;

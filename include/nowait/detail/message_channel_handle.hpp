@@ -25,7 +25,8 @@ struct channel_options {
     /// Bytes of all messages together: 0, or from `message_bytes` to 2^62. 0: capacity times message_bytes, no limit of
     /// its own.
     std::uint64_t total_bytes = 0;
-    /// What a message counts. Called once for each send, outside the channel's lock. None: every message counts sizeof(T).
+    /// What a message counts. Called once for each send, outside the channel's lock. None: every message counts sizeof(T),
+    /// and `message_bytes` may not be less.
     std::uint64_t (*size_of)(const T&) noexcept = nullptr;
     /// The order among priorities, for `fair_order`.
     Order order{};
@@ -125,6 +126,8 @@ protected:
         queue_limits limits{options.capacity, options.message_bytes, options.total_bytes};
         if (const std::errc bad = settle(limits, rendezvous); bad != std::errc{})
             return fail(bad);
+        if (options.size_of == nullptr && sizeof(value_type) > limits.message_bytes)
+            return fail(std::errc::invalid_argument); // nothing could ever be sent
         block_source& memory = options.memory != nullptr ? *options.memory : heap_blocks();
         Core* const core = Core::create(limits, options.size_of, memory, options.order);
         if (core == nullptr)
@@ -137,8 +140,8 @@ protected:
             return fail(std::errc::bad_file_descriptor);
         if (priority >= Core::levels)
             return fail(std::errc::invalid_argument);
-        const std::uint64_t bytes = core_->size_of(value);
-        if (!core_->fits(bytes))
+        std::uint64_t bytes = 0;
+        if (!core_->measure(value, bytes))
             return fail(std::errc::message_size);
         int code = attempt_untried;
         static_cast<void>(core_->send_now(value, priority, bytes, 0, loop::current(), false, code));

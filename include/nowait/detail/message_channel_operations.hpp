@@ -140,12 +140,12 @@ struct message_send_description {
         return {core, value, priority, most_first};
     }
 
-    [[nodiscard]] bool try_now(loop& home, inplace_stop_source& stop, send_outcome& out) const noexcept {
+    [[nodiscard, gnu::always_inline]] bool try_now(loop& home, inplace_stop_source& stop,
+                                                   send_outcome& out) const noexcept {
         if (core == nullptr || home.budget <= 0 || stop.stop_requested() || priority >= Core::levels)
             [[unlikely]]
             return false;
-        out.bytes = core->size_of(*value);
-        if (!core->fits(out.bytes)) [[unlikely]]
+        if (!core->measure(*value, out.bytes)) [[unlikely]]
             return false;
         if (!core->send_now(*value, priority, out.bytes, urgency, &home, true, out.code)) [[unlikely]]
             return false;
@@ -197,8 +197,7 @@ private:
     [[nodiscard]] int attempt() noexcept {
         if (priority_ >= Core::levels)
             return code_ = EINVAL;
-        bytes_ = this->core_->size_of(*value_);
-        if (!this->core_->fits(bytes_))
+        if (!this->core_->measure(*value_, bytes_))
             return code_ = EMSGSIZE;
         static_cast<void>(
             this->core_->send_now(*value_, priority_, bytes_, this->urgency_, &this->home(), true, code_));
@@ -225,7 +224,8 @@ struct message_receive_description {
         return {core, most_first};
     }
 
-    [[nodiscard]] bool try_now(loop& home, inplace_stop_source& stop, outcome& out) const noexcept {
+    [[nodiscard, gnu::always_inline]] bool try_now(loop& home, inplace_stop_source& stop,
+                                                   outcome& out) const noexcept {
         if (core == nullptr || home.budget <= 0 || stop.stop_requested()) [[unlikely]]
             return false;
         if (!core->receive_now(out, &home, true)) [[unlikely]]
