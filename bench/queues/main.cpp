@@ -116,11 +116,8 @@ void full_rows(suite& run) {
                  ours_pairs(kind::shared_uncached, pattern::increasing, 0),
                  ours_pairs(kind::shared_tree, pattern::increasing, 0),
                  {}});
-    // Boost shifts its index at every insertion: a whole cycle of priorities, or the row shows one place of it. Less deep
-    // when there is little time: it is quadratic.
-    const std::size_t depth = run.size() == scale::full    ? full_depth
-                              : run.size() == scale::quick ? 16'383
-                                                           : 1'023;
+    // Boost shifts its index at every insertion: a whole cycle of priorities, or the row shows one place of it.
+    const std::size_t depth = run.size() == scale::smoke ? 1'023 : full_depth;
     row boost{"mq_vs_boost", ours_pairs(kind::shared_tree, pattern::increasing, depth),
               boost_queue(pattern::increasing, depth), 0.02};
     boost.fixed_rounds = priorities;

@@ -1,6 +1,7 @@
 #include "ours.hpp"
 
 #include "bench/support/keep.hpp"
+#include "bench/support/statistics.hpp"
 #include "pairs.hpp"
 #include "threads.hpp"
 
@@ -141,8 +142,7 @@ contender ints_through(std::string name) {
 }
 
 template <class Channel>
-task<> halves(const Channel& channel, priority_stream& stream, std::size_t rounds, std::uint64_t& sending,
-              std::uint64_t& receiving) {
+task<> halves(const Channel& channel, priority_stream& stream, std::size_t rounds, halves_of_pairs& found) {
     for (std::size_t i = 0; i < rounds; ++i) {
         payload message{i, i};
         const unsigned priority = stream.next();
@@ -151,9 +151,7 @@ task<> halves(const Channel& channel, priority_stream& stream, std::size_t round
         const std::uint64_t b = fine_clock::read();
         const auto got = co_await channel.receive();
         keep(got->value);
-        const std::uint64_t c = fine_clock::read();
-        sending += b - a;
-        receiving += c - b;
+        found.add(a, b, fine_clock::read());
     }
 }
 
@@ -180,23 +178,32 @@ published_line line_of(std::string who, const fine_clock& clock) {
     line.who = std::move(who);
     line.depth = full_depth;
     const auto both_halves = [&](std::size_t column, priority_stream& stream) {
-        std::uint64_t sending = 0;
-        std::uint64_t receiving = 0;
-        b.run(halves(b.channel, stream, pairs_until_refill, sending, receiving));
-        line.send[column] = clock.per_message(sending, pairs_until_refill);
-        line.receive[column] = clock.per_message(receiving, pairs_until_refill);
+        halves_of_pairs found;
+        b.run(halves(b.channel, stream, pairs_until_refill, found));
+        line.send[column] = found.sending(clock);
+        line.receive[column] = found.receiving(clock);
     };
     priority_stream constant(pattern::constant);
     both_halves(0, constant);
     for (std::size_t p = 0; p < every_pattern.size(); ++p) {
-        priority_stream stream(every_pattern[p]);
-        const std::uint64_t before_fill = fine_clock::read();
-        b.run(fill(b.channel, stream, full_depth));
-        line.fill[p] = clock.per_message(fine_clock::read() - before_fill, full_depth);
-        both_halves(p + 1, stream);
-        const std::uint64_t before_drain = fine_clock::read();
-        b.run(drain(b.channel, full_depth));
-        line.drain[p] = clock.per_message(fine_clock::read() - before_drain, full_depth);
+        std::vector<double> fills;
+        std::vector<double> drains;
+        for (int round = 0; round < 3; ++round) {
+            priority_stream stream(every_pattern[p]);
+            const std::uint64_t before_fill = fine_clock::read();
+            b.run(fill(b.channel, stream, full_depth));
+            const std::uint64_t filled = fine_clock::read();
+            if (round == 2) {
+                both_halves(p + 1, stream);
+            }
+            const std::uint64_t before_drain = fine_clock::read();
+            b.run(drain(b.channel, full_depth));
+            const std::uint64_t drained = fine_clock::read();
+            fills.push_back(clock.nanoseconds(static_cast<double>(filled - before_fill) / full_depth));
+            drains.push_back(clock.nanoseconds(static_cast<double>(drained - before_drain) / full_depth));
+        }
+        line.fill[p] = quantile(fills, 0.5);
+        line.drain[p] = quantile(drains, 0.5);
     }
     return line;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/support/keep.hpp"
+#include "bench/support/statistics.hpp"
 #include "workload.hpp"
 
 #include <algorithm>
@@ -54,35 +55,39 @@ published_line run_published(std::string who, Queue& queue, std::size_t depth, s
     line.who = std::move(who);
     line.depth = depth;
     const auto halves = [&](std::size_t column, priority_stream& stream) {
-        std::uint64_t sending = 0;
-        std::uint64_t receiving = 0;
+        halves_of_pairs found;
         for (std::size_t i = 0; i < pairs; ++i) {
+            const unsigned priority = stream.next();
             const std::uint64_t a = fine_clock::read();
-            queue.push(stream.next(), payload{i, i});
+            queue.push(priority, payload{i, i});
             const std::uint64_t b = fine_clock::read();
             keep(queue.pop());
-            const std::uint64_t c = fine_clock::read();
-            sending += b - a;
-            receiving += c - b;
+            found.add(a, b, fine_clock::read());
         }
-        line.send[column] = clock.per_message(sending, pairs);
-        line.receive[column] = clock.per_message(receiving, pairs);
+        line.send[column] = found.sending(clock);
+        line.receive[column] = found.receiving(clock);
     };
     priority_stream constant(pattern::constant);
-    refill(queue, constant, 0);
     halves(0, constant);
     for (std::size_t p = 0; p < every_pattern.size(); ++p) {
-        priority_stream stream(every_pattern[p]);
-        refill(queue, stream, 0);
-        const std::uint64_t a = fine_clock::read();
-        refill(queue, stream, depth);
-        const std::uint64_t b = fine_clock::read();
-        halves(p + 1, stream);
-        const std::uint64_t c = fine_clock::read();
-        refill(queue, stream, 0);
-        const std::uint64_t d = fine_clock::read();
-        line.fill[p] = clock.per_message(b - a, depth);
-        line.drain[p] = clock.per_message(d - c, depth);
+        std::vector<double> fills;
+        std::vector<double> drains;
+        for (int round = 0; round < 3; ++round) {
+            priority_stream stream(every_pattern[p]);
+            const std::uint64_t a = fine_clock::read();
+            refill(queue, stream, depth);
+            const std::uint64_t b = fine_clock::read();
+            if (round == 2) {
+                halves(p + 1, stream);
+            }
+            const std::uint64_t c = fine_clock::read();
+            refill(queue, stream, 0);
+            const std::uint64_t d = fine_clock::read();
+            fills.push_back(clock.nanoseconds(static_cast<double>(b - a) / static_cast<double>(depth)));
+            drains.push_back(clock.nanoseconds(static_cast<double>(d - c) / static_cast<double>(depth)));
+        }
+        line.fill[p] = quantile(fills, 0.5);
+        line.drain[p] = quantile(drains, 0.5);
     }
     return line;
 }

@@ -1,9 +1,12 @@
 #include "workload.hpp"
 
+#include "bench/support/statistics.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace bench::queues {
 
@@ -14,6 +17,7 @@ void give_up(std::string_view what) {
 
 std::uint64_t fine_clock::read() noexcept {
 #if defined(__x86_64__)
+    __builtin_ia32_lfence();
     return __builtin_ia32_rdtsc();
 #else
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -21,14 +25,18 @@ std::uint64_t fine_clock::read() noexcept {
 }
 
 fine_clock::fine_clock() {
+    constexpr int readings = 1000;
+    std::vector<double> costs;
     const auto began = std::chrono::steady_clock::now();
     const std::uint64_t first = read();
-    constexpr int readings = 200'000;
-    for (int i = 0; i < readings; ++i) {
-        (void)read();
+    for (int round = 0; round < 100; ++round) {
+        const std::uint64_t begin = read();
+        for (int i = 1; i < readings; ++i) {
+            (void)read();
+        }
+        costs.push_back(static_cast<double>(read() - begin) / readings);
     }
-    const std::uint64_t last = read();
-    cost_ = static_cast<double>(last - first) / readings;
+    cost_ = quantile(costs, 0.5);
     while (std::chrono::steady_clock::now() - began < std::chrono::milliseconds(20)) {
     }
     const std::uint64_t end = read();
@@ -36,9 +44,18 @@ fine_clock::fine_clock() {
     nanoseconds_per_tick_ = took.count() / static_cast<double>(end - first);
 }
 
-double fine_clock::per_message(std::uint64_t ticks, std::size_t messages) const noexcept {
-    const double each = static_cast<double>(ticks) / static_cast<double>(messages) - cost_;
-    return std::max(0.0, each * nanoseconds_per_tick_);
+void halves_of_pairs::add(std::uint64_t before, std::uint64_t between, std::uint64_t after) {
+    send_sum_ += between - before;
+    receive_sum_ += after - between;
+    if (++count_ == stretch) {
+        sending_.push_back(static_cast<double>(std::exchange(send_sum_, 0)) / stretch);
+        receiving_.push_back(static_cast<double>(std::exchange(receive_sum_, 0)) / stretch);
+        count_ = 0;
+    }
+}
+
+double halves_of_pairs::middle(const std::vector<double>& of, const fine_clock& clock) {
+    return clock.nanoseconds(std::max(0.0, quantile(of, 0.5) - clock.cost()));
 }
 
 } // namespace bench::queues

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace bench::queues {
 
@@ -79,16 +80,35 @@ struct published_line {
     std::array<double, 4> drain{};
 };
 
-// A clock that is cheap enough to be read twice a message. Nanoseconds; what reading it costs is taken off.
+// A clock that is cheap enough to be read in the middle of a pair of operations. It lets what came before finish first.
 class fine_clock {
 public:
     fine_clock();
     [[nodiscard]] static std::uint64_t read() noexcept;
-    [[nodiscard]] double per_message(std::uint64_t ticks, std::size_t messages) const noexcept;
+    [[nodiscard]] double nanoseconds(double ticks) const noexcept { return ticks * nanoseconds_per_tick_; }
+    [[nodiscard]] double cost() const noexcept { return cost_; } // ticks of one reading
 
 private:
     double nanoseconds_per_tick_;
-    double cost_; // ticks of one reading
+    double cost_;
+};
+
+// Both halves of many pairs. Medians over stretches: another process takes the CPU now and then.
+class halves_of_pairs {
+public:
+    void add(std::uint64_t before, std::uint64_t between, std::uint64_t after);
+    [[nodiscard]] double sending(const fine_clock& clock) const { return middle(sending_, clock); }
+    [[nodiscard]] double receiving(const fine_clock& clock) const { return middle(receiving_, clock); }
+
+private:
+    static constexpr std::size_t stretch = 500;
+    [[nodiscard]] static double middle(const std::vector<double>& of, const fine_clock& clock);
+
+    std::uint64_t send_sum_ = 0;
+    std::uint64_t receive_sum_ = 0;
+    std::size_t count_ = 0;
+    std::vector<double> sending_; // ticks per message, for each stretch
+    std::vector<double> receiving_;
 };
 
 } // namespace bench::queues
