@@ -6,6 +6,7 @@
 #include "ours.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <thread>
@@ -104,9 +105,21 @@ void wakes_row(suite& run, const std::string& name, kind which, std::optional<do
     run.compare(what);
 }
 
+// In a process of its own, on all CPUs: ours shall not become a program with threads by being compared.
+contender tokens_on_threads() {
+    contender who = served("64 threads, kernel pipe", executable_path(), "kernel_tokens");
+    who.open = [open = who.open] {
+        unpin();
+        slice run = open();
+        (void)pin_to_one_cpu();
+        return run;
+    };
+    return who;
+}
+
 void token_row(suite& run, const std::string& name, kind which, std::optional<double> bar) {
-    row what{name, token_time("coroutines", [which] { return ours_tokens(which); }),
-             token_time("64 threads, kernel pipe", kernel_tokens), bar};
+    row what{name, token_time("coroutines", [which] { return ours_tokens(which); }), tokens_on_threads(),
+             bar};
     what.fixed_rounds = increments_of(run); // the same program for both
     run.compare(what);
 }
@@ -119,17 +132,38 @@ void token_rows(suite& run) {
     token_row(run, "token_local_vs_kernel", kind::local, {});
 }
 
+// From its first thread on, a process needs atomic instructions in the lock of what its threads may share.
+void rows_with_threads(suite& run) {
+    std::thread([] {}).join();
+    run.section("the same in a process that has had more than one thread");
+    run.compare({"pipe512_threads_vs_kernel", ours_loop(kind::shared), kernel_loop(), {}});
+    run.compare({"bulk_threads_vs_kernel", ours_bulk(kind::shared), kernel_bulk(), {}});
+    token_row(run, "token_threads_vs_kernel", kind::shared, {});
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     const options chosen = parse_options(argc, argv, "channels");
+    if (!chosen.serve.empty()) {
+        if (chosen.serve != "kernel_tokens") {
+            std::fprintf(stderr, "nothing to serve under the name %s\n", chosen.serve.c_str());
+            return EXIT_FAILURE;
+        }
+        return serve(token_time("kernel_tokens", kernel_tokens));
+    }
+
     suite run("channels", chosen);
     print_conditions(pin_to_one_cpu());
-    if (chosen.only.empty()) {
+    const bool everything = chosen.only.empty();
+    if (everything) {
         throughput_table(run);
-        token_table(run);
     }
     rows(run);
     token_rows(run);
+    rows_with_threads(run);
+    if (everything) {
+        token_table(run);
+    }
     return run.finish();
 }
