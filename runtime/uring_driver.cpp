@@ -35,20 +35,24 @@ namespace detail {
 namespace {
 
 // What is queued before a submission happens after it for whoever reaps: the sanitizer cannot see that through the kernel.
-void hand_over(driver_target* target) noexcept {
+void hand_over(void* target) noexcept {
 #if defined(NOWAIT_TSAN)
     __tsan_release(target);
 #else
     (void)target;
 #endif
 }
-void take_over(driver_target* target) noexcept {
+void take_over(void* target) noexcept {
 #if defined(NOWAIT_TSAN)
     __tsan_acquire(target);
 #else
     (void)target;
 #endif
 }
+
+// liburing maps and unmaps by its own system calls, which the sanitizer does not see either: to it a ring at the address of one
+// that has gone is the old memory. What was done to any earlier ring happens before the next one is made.
+char earlier_rings = 0;
 
 // Names that liburing 2.3's headers lack; values are kernel ABI (6.15).
 constexpr unsigned enter_no_iowait = 1u << 7;
@@ -70,6 +74,7 @@ public:
     }
     ~uring_driver() override {
         if (!abandoned_) {
+            hand_over(&earlier_rings); // before the memory is somebody else's
             io_uring_queue_exit(&ring_);
             ::close(wake_fd_);
         }
@@ -90,6 +95,8 @@ public:
             if (const int error = io_uring_queue_init_params(ring_.sq.ring_entries, &fresh, &parameters);
                 error < 0)
                 return -error;
+            take_over(&earlier_rings);
+            hand_over(&earlier_rings);
             io_uring_queue_exit(&ring_);
             ring_ = fresh;
         }
@@ -463,6 +470,7 @@ int make_uring_driver(system& calls, const uring_options& options, std::unique_p
         }
         // liburing answers with a negative errno value and leaves errno alone.
         const int outcome = io_uring_queue_init_params(entries, &ring, &parameters);
+        take_over(&earlier_rings);
         if (outcome == 0) {
             if ((ring.features & IORING_FEAT_EXT_ARG) == 0) {
                 io_uring_queue_exit(&ring);
