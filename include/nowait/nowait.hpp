@@ -14,6 +14,7 @@
 #include <nowait/pipe.hpp>
 #include <nowait/pipe_bridge.hpp>
 #include <nowait/pipe_channel.hpp>
+#include <nowait/pipe_in_place.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
 #include <nowait/sleep.hpp>

@@ -393,19 +393,29 @@ TEMPLATE_TEST_CASE("a duplex pair is a conversation", "[pipe_channel]", BOTH_KIN
     run_on_new(body());
 }
 
-TEST_CASE("a local channel belongs to the runtime that used it first", "[pipe_channel]") {
+TEST_CASE("a local channel belongs to the runtime that waits in it", "[pipe_channel]") {
     auto channel = make<nowait::local_pipe_channel>();
     auto use = [](const nowait::local_pipe_channel& c, int& error) -> task<> {
         auto wrote = co_await c.writer.write("x");
         error = error_of(wrote);
     };
-    auto first = make_runtime();
     auto second = make_runtime();
     int error = -1;
-    REQUIRE(first.run(use(channel, error)));
-    CHECK(error == 0);
+    outcome waiting;
+    {
+        auto first = make_runtime();
+        auto job = first.spawn(read_once(channel.reader, 10, waiting));
+        nowait::detail::loop& loop = first.get_loop();
+        REQUIRE(loop.enter() == 0);
+        loop.run_until_idle(nowait::detail::clock::now()); // one pass: it waits
+        loop.leave();
+        REQUIRE(second.run(use(channel, error)));
+        CHECK(error == EPERM);
+        CHECK(channel.reader.available() == 0u);
+    }
+    CHECK_FALSE(waiting.done);
     REQUIRE(second.run(use(channel, error)));
-    CHECK(error == EPERM);
+    CHECK(error == 0);
     CHECK(channel.reader.available() == 1u);
 }
 

@@ -4,7 +4,13 @@
 #include "catch.hpp"
 #include "runs.hpp"
 
-#include <nowait/nowait.hpp>
+#include <nowait/pipe.hpp>
+#include <nowait/pipe_bridge.hpp>
+#include <nowait/pipe_channel.hpp>
+#include <nowait/runtime.hpp>
+#include <nowait/sleep.hpp>
+#include <nowait/timeout.hpp>
+#include <nowait/wait.hpp>
 
 #include <cstddef>
 #include <span>

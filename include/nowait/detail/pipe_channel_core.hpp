@@ -131,17 +131,17 @@ public:
     end_block first_reader{*this, false, true};
     end_block first_writer{*this, true, true};
 
-    /// Whether this runtime may use the channel: a local one belongs to the first that does.
+    /// Whether this runtime is the one that uses the channel. A local one belongs to one at a time.
     [[nodiscard]] bool belongs_to(const loop& home) const noexcept {
         if constexpr (std::is_same_v<Sync, local_sync>)
             return owner_ == &home;
         else
             return true;
     }
-    /// The same, and an unowned one is taken.
+    /// The same; a local channel in which nobody waits changes hands.
     [[nodiscard]] bool claim(const loop& home) noexcept {
         if constexpr (std::is_same_v<Sync, local_sync>) {
-            if (owner_ == nullptr)
+            if (idle())
                 owner_ = &home;
         }
         return belongs_to(home);
