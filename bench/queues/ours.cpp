@@ -186,7 +186,7 @@ published_line line_of(std::string who, const fine_clock& clock) {
     priority_stream constant(pattern::constant);
     both_halves(0, constant);
     for (std::size_t p = 0; p < every_pattern.size(); ++p) {
-        std::vector<double> fills;
+        std::vector<double> fills; // of three, the least disturbed counts
         std::vector<double> drains;
         for (int round = 0; round < 3; ++round) {
             priority_stream stream(every_pattern[p]);
@@ -202,8 +202,8 @@ published_line line_of(std::string who, const fine_clock& clock) {
             fills.push_back(clock.nanoseconds(static_cast<double>(filled - before_fill) / full_depth));
             drains.push_back(clock.nanoseconds(static_cast<double>(drained - before_drain) / full_depth));
         }
-        line.fill[p] = quantile(fills, 0.5);
-        line.drain[p] = quantile(drains, 0.5);
+        line.fill[p] = quantile(fills, 0);
+        line.drain[p] = quantile(drains, 0);
     }
     return line;
 }
