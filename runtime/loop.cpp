@@ -367,6 +367,8 @@ void loop::run_until_idle(clock::time_point deadline) noexcept {
         if (live != 0 || closing != 0)
             look_outside();
         run_ready(resumptions_per_look);
+        if (driver_->failure() != 0) [[unlikely]]
+            return; // it would spin
         if (forked()) [[unlikely]]
             return; // a task has forked and this is the child: not one step near the ring
         if (ready_head_ == nullptr && (live != 0 || closing != 0))
@@ -481,13 +483,14 @@ loop::~loop() {
         }
         return false;
     };
-    while (!is_child && !foreign && in_flight() && system_->now() < deadline)
+    while (!is_child && !foreign && (in_flight() || closing != 0) && driver_->failure() == 0 &&
+           system_->now() < deadline)
         driver_->wait(deadline);
 
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
     destroy_frames();
-    while (!is_child && !foreign && closing != 0 && system_->now() < deadline)
+    while (!is_child && !foreign && closing != 0 && driver_->failure() == 0 && system_->now() < deadline)
         driver_->wait(deadline);
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;

@@ -195,6 +195,8 @@ result<void> runtime::run() {
         return fail_errno(error);
     loop_->run_until_idle(detail::clock::time_point::max());
     loop_->leave();
+    if (const int error = loop_->waits().failure(); error != 0 && loop_->live != 0)
+        return fail_errno(error);
     if (loop_->forked())
         return fail(std::errc::state_not_recoverable);
     return {};

@@ -201,8 +201,8 @@ public:
         }
         counters.enters.add();
         // EINTR, ETIME, EAGAIN and EBUSY all mean the same here: look at what is there, and let the loop decide.
-        (void)io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), 0, 1, flags,
-                              reinterpret_cast<sigset_t*>(&argument), sizeof argument);
+        note(io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), 0, 1, flags,
+                             reinterpret_cast<sigset_t*>(&argument), sizeof argument));
         reap();
         drain_backlog();
     }
@@ -284,10 +284,17 @@ private:
         finish(sqe, &work);
     }
 
+    [[nodiscard]] int failure() const noexcept override { return failure_; }
+
+    void note(int outcome) noexcept {
+        if (outcome == -EPERM || outcome == -EACCES || outcome == -ENOSYS || outcome == -EBADF)
+            failure_ = -outcome;
+    }
+
     void submit() noexcept {
         counters.enters.add();
         // A short submit leaves the rest in the queue for the next time; EINTR, EAGAIN and EBUSY leave everything.
-        (void)io_uring_submit_and_get_events(&ring_);
+        note(io_uring_submit_and_get_events(&ring_));
     }
 
     void collect_before_wait() noexcept {
@@ -414,6 +421,7 @@ private:
     bool bound_ = false;
     bool multishot_ = true;
     bool abandoned_ = false;
+    int failure_ = 0;
     bool delivered_ = false;
     std::size_t held_ = 0;
     list<poll_source> backlog_;

@@ -92,6 +92,21 @@ TEST_CASE("the largest and the smallest rings work") {
     }
 }
 
+TEST_CASE("a ring that is refused after the start ends the run with an error, and nothing spins") {
+    const auto end = in_child([] {
+        runtime_options options;
+        options.driver = driver_choice::uring;
+        auto made = runtime::create(options);
+        if (!made || made->run(a_byte_that_has_to_be_waited_for()).value_or(-1) != 'q')
+            return 10;
+        if (!refuse(SYS_io_uring_enter, EPERM))
+            return 9;
+        const auto got = made->run(a_byte_that_has_to_be_waited_for());
+        return !got && got.error() == std::errc::operation_not_permitted ? 0 : 11;
+    });
+    CHECK(end.exit_code == 0);
+}
+
 TEST_CASE("the driver and its reason are told") {
     runtime_options options;
     options.driver = driver_choice::uring;

@@ -87,6 +87,8 @@ public:
     virtual void wait(time_point deadline) noexcept = 0;
     /// From any thread and from signal handlers: makes the next or present wait() return.
     virtual void wake() noexcept = 0;
+    /// Not 0 once the kernel has refused to let it wait at all (a sandbox closed after the start): nothing will come any more.
+    [[nodiscard]] virtual int failure() const noexcept { return 0; }
     /// In a child after fork: closes numbers, touches nothing that is shared with the parent.
     virtual void abandon() noexcept = 0;
     /// On the thread that will run the loop, once, before anything else.
