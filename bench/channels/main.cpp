@@ -32,7 +32,7 @@ std::size_t increments_of(const suite& run) {
     return run.size() == scale::smoke ? 1'000 : run.size() == scale::quick ? 50'000 : 100'000;
 }
 
-// Loops per second as UnixBench prints them: the best of some stretches, each of them long enough to say so.
+// Loops per second and the index, as UnixBench gives them: the median of seven stretches.
 void throughput_table(const suite& run) {
     const std::size_t rounds = run.size() == scale::smoke ? 2'000 : 200'000;
     std::printf(

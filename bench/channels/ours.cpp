@@ -111,8 +111,7 @@ template <class Channel>
 slice open_loop() {
     auto b = std::make_shared<bed<Channel>>();
     return [b](std::size_t rounds) {
-        auto whole = b->loop.spawn(write_and_read_back(*b, rounds));
-        whole.detach();
+        b->loop.spawn(write_and_read_back(*b, rounds)).detach();
         return b->run(rounds);
     };
 }
