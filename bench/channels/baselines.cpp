@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -84,16 +85,43 @@ void pass_tokens(token_game& game, std::uint64_t& reads) {
     }
 }
 
+// The CPUs that the calling thread may use.
+std::vector<int> usable_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    expect(::sched_getaffinity(0, sizeof set, &set), 0, "sched_getaffinity");
+    std::vector<int> cpus;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) {
+            cpus.push_back(cpu);
+        }
+    }
+    return cpus;
+}
+
+void pin_this_thread(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<std::size_t>(cpu), &set);
+    expect(::sched_setaffinity(0, sizeof set, &set), 0, "sched_setaffinity");
+}
+
+// The threads are spread evenly over the CPUs. While all CPUs are free the figures are those of the threads left alone
+// (within 5 %); on a busy machine the scheduler gathers them on one CPU, where each thread reads what it has just written:
+// another program.
 token_result play_on_threads(std::size_t increments) {
     token_game game;
     game.limit = static_cast<int>(increments);
     std::latch ready(token_tasks + 1);
     std::vector<std::thread> threads;
-    unpin(); // the threads inherit it
+    unpin();
+    const std::vector<int> cpus = usable_cpus();
     for (std::uint64_t& mine : game.reads) {
-        threads.emplace_back([&game, &ready, &mine] {
+        const int cpu = cpus[threads.size() % cpus.size()];
+        threads.emplace_back([&game, &ready, &mine, cpu] {
             ready.arrive_and_wait();
             try {
+                pin_this_thread(cpu);
                 pass_tokens(game, mine);
             } catch (...) {
                 const std::lock_guard lock(game.mutex);
