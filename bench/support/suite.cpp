@@ -226,7 +226,7 @@ void suite::compare(const row& what) {
         const comparison& seen = best.result;
         std::array<char, 16> bar{};
         if (what.bar) {
-            std::snprintf(bar.data(), bar.size(), "<=%.2f", *what.bar);
+            std::snprintf(bar.data(), bar.size(), "<=%.3g", *what.bar);
         }
         const std::string_view judged = verdict(what.bar, seen.ratio, best.noisy);
         std::printf("%-24s %8.5g %-5s %6.5g %-5s  %6.3f  %.3f - %.3f %7.3f  %6s  %-13.*s %s\n",
