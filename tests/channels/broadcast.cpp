@@ -92,7 +92,7 @@ TEMPLATE_TEST_CASE("broadcast: all who wait are woken by one message, and end at
     }(all));
 }
 
-TEMPLATE_TEST_CASE("broadcast: a cancelled reader has skipped nothing; one that was given a message has it",
+TEMPLATE_TEST_CASE("broadcast: a cancelled reader has skipped nothing, one that was given a message has it",
                    "", nowait::broadcast<std::string>, nowait::local_broadcast<std::string>) {
     auto all = make_broadcast<TestType>(2);
     run_on_new([](const TestType& b) -> task<> {
@@ -140,7 +140,7 @@ TEST_CASE("broadcast: bad arguments, moved-from ends, the last handle") {
     CHECK(code_of(reader->try_receive()) == EBADF);
 }
 
-TEST_CASE("broadcast: when memory runs out a send fails and keeps its message; everything is given back") {
+TEST_CASE("broadcast: when memory runs out a send fails and keeps its message, everything is given back") {
     for (std::size_t failing = 0; failing < 5; ++failing) {
         priority_tests::counting_source memory;
         memory.refuse_at = failing;

@@ -352,7 +352,7 @@ TEMPLATE_TEST_CASE(
     CHECK(channel.sound());
 }
 
-TEMPLATE_TEST_CASE("channel: mq_timedsend 18-1, 15-1; mq_timedreceive 10-2, 18-2: a deadline in the past "
+TEMPLATE_TEST_CASE("channel: mq_timedsend 18-1, 15-1, mq_timedreceive 10-2, 18-2: a deadline in the past "
                    "matters only to who must wait",
                    "", NOWAIT_EVERY_CHANNEL(parcel)) {
     auto channel = make<TestType>(1);

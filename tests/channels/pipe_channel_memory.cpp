@@ -42,7 +42,7 @@ TEMPLATE_TEST_CASE("no memory: whatever is made is made whole or not at all", "[
     CHECK((end && *end == 0)); // the failed duplicate was not counted
 }
 
-TEMPLATE_TEST_CASE("no memory: a write fails and writes nothing, or is short; the next one succeeds",
+TEMPLATE_TEST_CASE("no memory: a write fails and writes nothing, or is short, the next one succeeds",
                    "[pipe_channel]", BOTH_KINDS) {
     auto body = []() -> task<> {
         auto channel = make<TestType>();
