@@ -99,6 +99,12 @@ void operator delete(void* memory, std::align_val_t) noexcept {
 void operator delete[](void* memory, std::align_val_t) noexcept {
     std::free(memory);
 }
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+    std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t, const std::nothrow_t&) noexcept {
+    std::free(memory);
+}
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
     std::free(memory);
 }
