@@ -316,8 +316,8 @@ private:
             for (unsigned i = 0; i < n; ++i) {
                 // Entries are given back after the batch. A target may submit meanwhile; what then finds no room the
                 // kernel keeps for later.
-                auto* const target = reinterpret_cast<driver_target*>(
-                    batch[i]->user_data); // NOLINT(performance-no-int-to-ptr)
+                // NOLINTNEXTLINE(performance-no-int-to-ptr)
+                auto* const target = reinterpret_cast<driver_target*>(batch[i]->user_data);
                 deliver(target, batch[i]->res, batch[i]->flags);
             }
             io_uring_cq_advance(&ring_, n);
