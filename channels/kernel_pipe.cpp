@@ -47,14 +47,22 @@ rung first_rung(const file_info& info) noexcept {
     return info.kind == file_kind::socket ? rung::socket : rung::nowait_flag;
 }
 
-template <class End>
-result<End> borrow_end(int fd, bool read) {
-    detail::system& calls = present_system();
+/// What a number that is given to us stands for. Errors: bad_file_descriptor: not open, or not in this direction.
+result<file_info> look_at(detail::system& calls, int fd, bool read) noexcept {
     file_info info;
     if (const int error = calls.inspect(fd, info); error != 0)
         return fail_errno(-error);
     if (!may(info.flags, read))
         return fail(std::errc::bad_file_descriptor);
+    return info;
+}
+
+template <class End>
+result<End> borrow_end(int fd, bool read) {
+    detail::system& calls = present_system();
+    const result<file_info> info = look_at(calls, fd, read);
+    if (!info)
+        return fail(info.error());
     if (detail::loop* here = detail::loop::current()) {
         // One block per runtime and number: those who ask twice queue up behind each other.
         if (descriptor* known = here->find_descriptor(fd);
@@ -64,32 +72,30 @@ result<End> borrow_end(int fd, bool read) {
     auto* block = new (std::nothrow) descriptor(fd, false, calls);
     if (block == nullptr)
         return fail(std::errc::not_enough_memory);
-    block->kind = info.kind;
-    block->how[0] = block->how[1] = first_rung(info);
-    block->packets = (info.flags & O_DIRECT) != 0;
+    block->kind = info->kind;
+    block->how[0] = block->how[1] = first_rung(*info);
+    block->packets = (info->flags & O_DIRECT) != 0;
     return pipe_access::wrap<End>(block);
 }
 
 template <class End>
 result<End> adopt_end(int fd, bool read) {
     detail::system& calls = present_system();
-    file_info info;
-    if (const int error = calls.inspect(fd, info); error != 0)
-        return fail_errno(-error);
-    if (!may(info.flags, read))
-        return fail(std::errc::bad_file_descriptor);
+    const result<file_info> info = look_at(calls, fd, read);
+    if (!info)
+        return fail(info.error());
     if (const int error = calls.set_nonblocking(fd); error != 0)
         return fail_errno(-error);
     auto* block = new (std::nothrow) descriptor(fd, true, calls);
     if (block == nullptr)
         return fail(std::errc::not_enough_memory);
-    block->kind = info.kind;
+    block->kind = info->kind;
     // O_NONBLOCK means nothing to a regular file or a block device: those keep RWF_NOWAIT and the ring.
-    if (info.kind == file_kind::regular || info.kind == file_kind::block)
+    if (info->kind == file_kind::regular || info->kind == file_kind::block)
         block->how[0] = block->how[1] = rung::nowait_flag;
-    else if (info.kind == file_kind::socket)
+    else if (info->kind == file_kind::socket)
         block->how[0] = block->how[1] = rung::socket;
-    block->packets = (info.flags & O_DIRECT) != 0;
+    block->packets = (info->flags & O_DIRECT) != 0;
     return pipe_access::wrap<End>(block);
 }
 
