@@ -10,10 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <new>
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <mqueue.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -51,6 +54,37 @@ void futex_lock::lock_contended() noexcept {
 }
 
 system::~system() = default;
+
+int system::open(const char*, int, unsigned) noexcept {
+    return -ENOSYS;
+}
+int system::queue_open(const char*, int, unsigned, const queue_attributes*) noexcept {
+    return -ENOSYS;
+}
+int system::queue_unlink(const char*) noexcept {
+    return -ENOSYS;
+}
+int system::queue_inspect(int, queue_attributes&) noexcept {
+    return -ENOSYS;
+}
+long system::queue_send(int, const void*, std::size_t, unsigned) noexcept {
+    return -ENOSYS;
+}
+long system::queue_receive(int, void*, std::size_t, unsigned&) noexcept {
+    return -ENOSYS;
+}
+long system::queue_receive_waiting(int, void*, std::size_t, unsigned&) noexcept {
+    return -ENOSYS;
+}
+int system::start_thread(const char*, void (*)(void*), void*, thread_handle&) noexcept {
+    return -ENOSYS;
+}
+int system::join_thread(thread_handle) noexcept {
+    return -ENOSYS;
+}
+int system::signal_thread(thread_handle, int) noexcept {
+    return -ENOSYS;
+}
 
 namespace {
 
@@ -264,9 +298,100 @@ public:
         return ::ioctl(fd, FIONREAD, &bytes) == 0 ? bytes : -static_cast<long>(errno);
     }
     std::chrono::steady_clock::time_point now() noexcept override { return std::chrono::steady_clock::now(); }
+
+    int open(const char* path, int flags, unsigned mode) noexcept override {
+        const int fd = ::open(path, flags | O_CLOEXEC, static_cast<mode_t>(mode));
+        return fd >= 0 ? fd : -errno;
+    }
+
+    int queue_open(const char* name, int flags, unsigned mode,
+                   const queue_attributes* limits) noexcept override {
+        mq_attr wanted{};
+        if (limits != nullptr) {
+            wanted.mq_maxmsg = limits->capacity;
+            wanted.mq_msgsize = limits->message_size;
+        }
+        const mqd_t queue = ::mq_open(name, flags | O_CLOEXEC, static_cast<mode_t>(mode),
+                                      limits != nullptr ? &wanted : nullptr);
+        return queue >= 0 ? queue : -errno;
+    }
+    int queue_unlink(const char* name) noexcept override { return ::mq_unlink(name) == 0 ? 0 : -errno; }
+    int queue_inspect(int queue, queue_attributes& found) noexcept override {
+        mq_attr seen{};
+        if (::mq_getattr(queue, &seen) != 0)
+            return -errno;
+        found.capacity = seen.mq_maxmsg;
+        found.message_size = seen.mq_msgsize;
+        found.messages = seen.mq_curmsgs;
+        found.flags = static_cast<int>(seen.mq_flags);
+        return 0;
+    }
+    // The deadline is exactly {0, 0}: for any other past time the kernel arms a timer first, which costs 50 times as much.
+    long queue_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept override {
+        for (;;) {
+            const timespec at_once{0, 0};
+            const long n =
+                negated(::mq_timedsend(queue, static_cast<const char*>(data), size, priority, &at_once));
+            if (n != -EINTR)
+                return n == -ETIMEDOUT ? -EAGAIN : n;
+        }
+    }
+    long queue_receive(int queue, void* data, std::size_t size, unsigned& priority) noexcept override {
+        for (;;) {
+            const timespec at_once{0, 0};
+            const long n =
+                negated(::mq_timedreceive(queue, static_cast<char*>(data), size, &priority, &at_once));
+            if (n != -EINTR)
+                return n == -ETIMEDOUT ? -EAGAIN : n;
+        }
+    }
+    long queue_receive_waiting(int queue, void* data, std::size_t size,
+                               unsigned& priority) noexcept override {
+        return negated(::mq_receive(queue, static_cast<char*>(data), size, &priority));
+    }
+
+    int start_thread(const char* name, void (*body)(void*), void* context,
+                     thread_handle& started) noexcept override {
+        auto* start = new (std::nothrow) thread_start{body, context, {}};
+        if (start == nullptr)
+            return -ENOMEM;
+        std::strncpy(start->name, name, sizeof start->name - 1);
+        sigset_t all;
+        sigset_t before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before); // inherited by the new thread
+        pthread_t made{};
+        const int error = pthread_create(&made, nullptr, &run_thread, start);
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        if (error != 0) {
+            delete start;
+            return -error;
+        }
+        started = made;
+        return 0;
+    }
+    int join_thread(thread_handle thread) noexcept override { return -pthread_join(thread, nullptr); }
+    int signal_thread(thread_handle thread, int signal) noexcept override {
+        return -pthread_kill(thread, signal);
+    }
+
     [[nodiscard]] bool real() const noexcept override { return true; }
 
 private:
+    struct thread_start {
+        void (*body)(void*);
+        void* context;
+        char name[16];
+    };
+    static void* run_thread(void* raw) {
+        auto* start = static_cast<thread_start*>(raw);
+        pthread_setname_np(pthread_self(), start->name);
+        const thread_start copy = *start;
+        delete start;
+        copy.body(copy.context);
+        return nullptr;
+    }
+
     long write_flags(int fd, const iovec* parts, int count, int flags) noexcept {
         if (has(feature::nosignal)) {
             for (;;) {

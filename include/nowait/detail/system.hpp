@@ -48,6 +48,17 @@ struct file_info {
     int flags = 0;          ///< F_GETFL
 };
 
+/// Of a POSIX message queue.
+struct queue_attributes {
+    long capacity = 0;     ///< messages it holds at most
+    long message_size = 0; ///< bytes of the longest message
+    long messages = 0;     ///< messages in it now
+    int flags = 0;         ///< O_NONBLOCK of the description, or 0
+};
+
+/// A thread that `system` has started: for joining it and for sending it a signal.
+using thread_handle = unsigned long;
+
 /// Every function that returns long or int gives a negative errno value on failure, and never touches errno for its caller.
 class NOWAIT_API system {
 public:
@@ -77,6 +88,28 @@ public:
     virtual long set_pipe_size(int fd, std::size_t size) noexcept = 0;
     virtual long available(int fd) noexcept = 0; // FIONREAD
     virtual std::chrono::steady_clock::time_point now() noexcept = 0;
+
+    // What not every world has: these say ENOSYS unless they are overridden.
+
+    /// open(2), close-on-exec. Without O_NONBLOCK it may wait, and a signal then ends it with EINTR.
+    virtual int open(const char* path, int flags, unsigned mode) noexcept;
+
+    // POSIX queues. Attempts do not wait, whatever the flags of the shared description say; EAGAIN is full, or empty.
+    virtual int queue_open(const char* name, int flags, unsigned mode,
+                           const queue_attributes* limits) noexcept;
+    virtual int queue_unlink(const char* name) noexcept;
+    virtual int queue_inspect(int queue, queue_attributes& found) noexcept;
+    virtual long queue_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept;
+    virtual long queue_receive(int queue, void* data, std::size_t size, unsigned& priority) noexcept;
+    /// Waits for a message on a description without O_NONBLOCK; a signal ends it with EINTR.
+    virtual long queue_receive_waiting(int queue, void* data, std::size_t size, unsigned& priority) noexcept;
+
+    // Threads. A new one runs with every signal blocked: signals are the program's. `name` is cut to 15 characters.
+    virtual int start_thread(const char* name, void (*body)(void*), void* context,
+                             thread_handle& started) noexcept;
+    virtual int join_thread(thread_handle thread) noexcept;
+    /// Only while the thread is known to run.
+    virtual int signal_thread(thread_handle thread, int signal) noexcept;
 
     /// True for the one that talks to the kernel, whose attempts may be inlined.
     [[nodiscard]] virtual bool real() const noexcept { return false; }
