@@ -46,7 +46,7 @@ bool direction::predicts_wait() noexcept {
 void direction::update_fast() noexcept {
     fast = !block.closed && waiters.empty() && block.owner != nullptr && misses < misses_to_skip &&
            block.rung_of(*this) == rung::plain && block.calls->real() &&
-           (this == &block.in || block.calls->has(feature::nosignal));
+           (this == &block.in || block.kind == file_kind::queue || block.calls->has(feature::nosignal));
 }
 
 void direction::enqueue(descriptor_operation& waiter) noexcept {

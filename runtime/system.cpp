@@ -1,4 +1,6 @@
 // The real system: the kernel's calls, with their errors as values and without their signals.
+#include "queue_names.hpp"
+
 #include <nowait/detail/sync.hpp>
 #include <nowait/detail/system.hpp>
 #include <nowait/detail/system_call.hpp>
@@ -14,6 +16,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/netlink.h>
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
@@ -74,6 +77,18 @@ long system::queue_receive(int, void*, std::size_t, unsigned&) noexcept {
     return -ENOSYS;
 }
 long system::queue_receive_waiting(int, void*, std::size_t, unsigned&) noexcept {
+    return -ENOSYS;
+}
+int system::notification_socket() noexcept {
+    return -ENOSYS;
+}
+int system::queue_notify(int, int, const std::byte*) noexcept {
+    return -ENOSYS;
+}
+int system::queue_forget(int) noexcept {
+    return -ENOSYS;
+}
+int system::list_queues(void (*)(void*, const char*), void*) {
     return -ENOSYS;
 }
 int system::start_thread(const char*, void (*)(void*), void*, thread_handle&) noexcept {
@@ -329,18 +344,14 @@ public:
     // The deadline is exactly {0, 0}: for any other past time the kernel arms a timer first, which costs 50 times as much.
     long queue_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept override {
         for (;;) {
-            const timespec at_once{0, 0};
-            const long n =
-                negated(::mq_timedsend(queue, static_cast<const char*>(data), size, priority, &at_once));
+            const long n = direct_queue_send(queue, data, size, priority);
             if (n != -EINTR)
                 return n == -ETIMEDOUT ? -EAGAIN : n;
         }
     }
     long queue_receive(int queue, void* data, std::size_t size, unsigned& priority) noexcept override {
         for (;;) {
-            const timespec at_once{0, 0};
-            const long n =
-                negated(::mq_timedreceive(queue, static_cast<char*>(data), size, &priority, &at_once));
+            const long n = direct_queue_receive(queue, data, size, priority);
             if (n != -EINTR)
                 return n == -ETIMEDOUT ? -EAGAIN : n;
         }
@@ -348,6 +359,25 @@ public:
     long queue_receive_waiting(int queue, void* data, std::size_t size,
                                unsigned& priority) noexcept override {
         return negated(::mq_receive(queue, static_cast<char*>(data), size, &priority));
+    }
+    int notification_socket() noexcept override {
+        // The kernel uses it as a door of ours to put 32 bytes through; which netlink protocol it speaks does not matter.
+        const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE);
+        return fd >= 0 ? fd : -errno;
+    }
+    int queue_notify(int queue, int socket, const std::byte* cookie) noexcept override {
+        sigevent how{};
+        how.sigev_notify =
+            SIGEV_THREAD; // to the kernel: by netlink. The thread would be libc's, which is not asked
+        how.sigev_signo = socket;
+        how.sigev_value.sival_ptr = const_cast<std::byte*>(cookie);
+        return ::syscall(SYS_mq_notify, queue, &how) == 0 ? 0 : -errno;
+    }
+    int queue_forget(int queue) noexcept override {
+        return ::syscall(SYS_mq_notify, queue, nullptr) == 0 ? 0 : -errno;
+    }
+    int list_queues(void (*each)(void*, const char*), void* context) override {
+        return for_each_queue_name(each, context);
     }
 
     int start_thread(const char* name, void (*body)(void*), void* context,

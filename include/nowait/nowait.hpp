@@ -9,6 +9,7 @@
 #include <nowait/explain.hpp>
 #include <nowait/io.hpp>
 #include <nowait/line_reader.hpp>
+#include <nowait/message.hpp>
 #include <nowait/mqueue_channel.hpp>
 #include <nowait/oneshot.hpp>
 #include <nowait/pipe.hpp>

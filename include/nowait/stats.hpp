@@ -21,9 +21,11 @@ enum class operation_kind : std::uint8_t {
     yield,
     join,
     channel,
+    queue_send,
+    queue_receive,
     other
 };
-inline constexpr std::size_t operation_kinds = 10;
+inline constexpr std::size_t operation_kinds = 12;
 
 /// The name of a kind as it is printed: "read", "write", ...
 [[nodiscard]] NOWAIT_API std::string_view to_string(operation_kind kind) noexcept;

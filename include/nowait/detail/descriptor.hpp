@@ -175,7 +175,8 @@ public:
 
     int fd;
     bool owned;
-    bool packets = false; ///< a short read says nothing about what is left
+    bool packets = false;         ///< a short read says nothing about what is left
+    std::size_t message_size = 0; ///< of a POSIX queue: bytes of the longest message
     bool closed = false;
     pipe_bond* bond = nullptr;                ///< of a pipe made here; shared by its two ends
     bool reads = false;                       ///< of a bonded pipe: this is the read end

@@ -30,6 +30,7 @@
 #include <nowait/detail/priority_queue.hpp>
 #include <nowait/detail/sync.hpp>
 #include <nowait/detail/waiter.hpp>
+#include <nowait/message.hpp>
 #include <nowait/result.hpp>
 
 #include <cerrno>
@@ -41,13 +42,6 @@
 #include <utility>
 
 NOWAIT_BEGIN_NAMESPACE
-
-/// A message as it is received from a queue with priorities.
-template <class T>
-struct message {
-    T value;
-    unsigned priority = 0;
-};
 
 namespace detail {
 

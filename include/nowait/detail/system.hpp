@@ -37,6 +37,7 @@ enum class file_kind : std::uint8_t {
     character,
     terminal,
     block,
+    queue, ///< a POSIX message queue, as those say who open one: to fstat it is a regular file
     other
 };
 
@@ -103,6 +104,17 @@ public:
     virtual long queue_receive(int queue, void* data, std::size_t size, unsigned& priority) noexcept;
     /// Waits for a message on a description without O_NONBLOCK; a signal ends it with EINTR.
     virtual long queue_receive_waiting(int queue, void* data, std::size_t size, unsigned& priority) noexcept;
+
+    /// A socket on which notifications arrive: datagrams of notification_size bytes, O_NONBLOCK | O_CLOEXEC.
+    virtual int notification_socket() noexcept;
+    /// Asks for one notification when a message comes to the empty queue. `cookie` is what will arrive, its last byte replaced by
+    /// 1 (a message is there) or 2 (the registration was taken away). EBUSY: somebody has asked before.
+    virtual int queue_notify(int queue, int socket, const std::byte* cookie) noexcept;
+    /// Takes this process's registration away, if it has one.
+    virtual int queue_forget(int queue) noexcept;
+    static constexpr std::size_t notification_size = 32;
+    /// Calls `each` with the name ("/jobs") of every queue. EOPNOTSUPP: no file system shows them.
+    virtual int list_queues(void (*each)(void* context, const char* name), void* context);
 
     // Threads. A new one runs with every signal blocked: signals are the program's. `name` is cut to 15 characters.
     virtual int start_thread(const char* name, void (*body)(void*), void* context,

@@ -9,7 +9,9 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <ctime>
 
+#include <mqueue.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -32,6 +34,10 @@ namespace detail {
 inline constexpr int rwf_nowait = 0x08;
 inline constexpr int rwf_nosignal = 0x100;
 
+// The deadline of an attempt on a POSIX queue, exactly this: for any other time that has passed the kernel arms a timer first,
+// which costs fifty times as much (docs/posix-mqueue.md).
+inline constexpr timespec no_time{0, 0};
+
 #if defined(NOWAIT_LIBC_CALLS)
 
 inline long direct_read(int fd, void* data, std::size_t size) noexcept {
@@ -48,6 +54,13 @@ inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noe
 }
 inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) noexcept {
     const ssize_t n = ::pwritev2(fd, parts, count, -1, flags);
+    return n >= 0 ? n : -errno;
+}
+inline long direct_timed_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept {
+    return ::mq_timedsend(queue, static_cast<const char*>(data), size, priority, &no_time) == 0 ? 0 : -errno;
+}
+inline long direct_timed_receive(int queue, void* data, std::size_t size, unsigned* priority) noexcept {
+    const ssize_t n = ::mq_timedreceive(queue, static_cast<char*>(data), size, priority, &no_time);
     return n >= 0 ? n : -errno;
 }
 
@@ -88,6 +101,26 @@ inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noe
 inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) noexcept {
     return direct_vectored(328, fd, parts, count, flags);
 }
+inline long direct_timed_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept {
+    long result;
+    register unsigned long rank asm("r10") = priority;
+    register const timespec* until asm("r8") = &no_time;
+    asm volatile("syscall"
+                 : "=a"(result)
+                 : "0"(242L), "D"(static_cast<long>(queue)), "S"(data), "d"(size), "r"(rank), "r"(until)
+                 : "rcx", "r11", "memory");
+    return result;
+}
+inline long direct_timed_receive(int queue, void* data, std::size_t size, unsigned* priority) noexcept {
+    long result;
+    register unsigned* rank asm("r10") = priority;
+    register const timespec* until asm("r8") = &no_time;
+    asm volatile("syscall"
+                 : "=a"(result)
+                 : "0"(243L), "D"(static_cast<long>(queue)), "S"(data), "d"(size), "r"(rank), "r"(until)
+                 : "rcx", "r11", "memory");
+    return result;
+}
 
 #else // aarch64
 
@@ -114,8 +147,26 @@ inline long direct_preadv2(int fd, const iovec* parts, int count, int flags) noe
 inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) noexcept {
     return direct_call(287, fd, reinterpret_cast<long>(parts), count, -1, -1, flags);
 }
+inline long direct_timed_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept {
+    return direct_call(182, queue, reinterpret_cast<long>(data), static_cast<long>(size), priority,
+                       reinterpret_cast<long>(&no_time), 0);
+}
+inline long direct_timed_receive(int queue, void* data, std::size_t size, unsigned* priority) noexcept {
+    return direct_call(183, queue, reinterpret_cast<long>(data), static_cast<long>(size),
+                       reinterpret_cast<long>(priority), reinterpret_cast<long>(&no_time), 0);
+}
 
 #endif
+
+/// Attempts on a POSIX queue: EAGAIN is full, or empty, whatever the flags of the description say.
+inline long direct_queue_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept {
+    const long n = direct_timed_send(queue, data, size, priority);
+    return n != -ETIMEDOUT ? n : -EAGAIN;
+}
+inline long direct_queue_receive(int queue, void* data, std::size_t size, unsigned& priority) noexcept {
+    const long n = direct_timed_receive(queue, data, size, &priority);
+    return n != -ETIMEDOUT ? n : -EAGAIN;
+}
 
 } // namespace detail
 NOWAIT_END_NAMESPACE
