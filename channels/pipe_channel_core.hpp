@@ -61,6 +61,7 @@ bool pipe_core<Sync>::serve(queue& waiters, pipe_turn& turn) noexcept {
         switch (first.attempt_(first, turn)) {
         case pipe_attempt::done:
             static_cast<list_node&>(first).unlink();
+            first.leave(turn.here);
             turn.wake(first);
             any = true;
             break;
@@ -99,6 +100,7 @@ bool pipe_core<Sync>::hand_over_whole(std::span<const std::byte> from, const loo
         copy_bytes(reader.memory_.data(), from.data(), n);
         from = from.subspan(n);
         reader.result_ = static_cast<long>(n);
+        reader.leave(&here);
         reader.home().post(reader);
     }
     if (reading.empty())
@@ -135,6 +137,7 @@ std::size_t pipe_core<Sync>::hand_over(gather& from, pipe_turn& turn) noexcept {
             left -= run.size();
         }
         reader.result_ = static_cast<long>(size);
+        reader.leave(turn.here);
         turn.wake(reader);
         handed += size;
     }
@@ -181,6 +184,7 @@ int pipe_core<Sync>::close(end_block& end) noexcept {
         } else {
             static_cast<list_node&>(w).unlink();
             w.result_ = -ECANCELED;
+            w.leave(turn.here);
             turn.wake(w);
         }
     });
@@ -286,12 +290,11 @@ bool pipe_waiter<Sync>::start_slow() noexcept {
     return start_locked();
 }
 
+// The part of start_locked() that is worth a frame of its own.
 template <class Sync>
-bool pipe_waiter<Sync>::start_locked() noexcept {
+bool pipe_waiter<Sync>::attempt_locked() noexcept {
     channel_type& channel = *end_->channel;
     auto& waiters = channel.queue_of(*end_);
-    if (!waiters.empty() && !end_->closed && !asks_nothing_)
-        return wait_here();
     pipe_turn turn(&home());
     pipe_attempt came_out = pipe_attempt::pages;
     while (came_out == pipe_attempt::pages) {
@@ -299,7 +302,7 @@ bool pipe_waiter<Sync>::start_locked() noexcept {
             result_ = deferred_ ? -ECANCELED : -EBADF; // closed under it, or before
             came_out = pipe_attempt::done;
         } else {
-            // Behind those who wait, whatever there is: no barging.
+            // Others may have queued up while it fetched pages.
             came_out = waiters.empty() || asks_nothing_ ? attempt_(*this, turn) : pipe_attempt::blocked;
             if (came_out == pipe_attempt::pages)
                 channel.fetch_pages(turn);
@@ -318,7 +321,7 @@ bool pipe_waiter<Sync>::start_locked() noexcept {
 template <class Sync>
 bool pipe_waiter<Sync>::wait_here() noexcept {
     run = &run_served;
-    pin();
+    waits_ = true;
     end_->channel->enqueue(*this, *end_, false);
     end_->channel->mutex.unlock();
     // It may have been served by now, but only this thread can run it.
@@ -358,6 +361,7 @@ void pipe_waiter<Sync>::try_now() noexcept {
 template <class Sync>
 void pipe_waiter<Sync>::defer() noexcept {
     deferred_ = true;
+    waits_ = true;
     pin();
     run = &run_deferred;
     home().counters_of(operation_kind::channel).budget_yields.add();
@@ -371,17 +375,20 @@ template <class Sync>
 void pipe_waiter<Sync>::run_deferred(ready_node& node) noexcept {
     auto& self = static_cast<pipe_waiter&>(node);
     self.stop_listening();
+    end_block& end = *self.end_; // with the reference that defer() took
+    self.waits_ = false;
+    self.pinned_ = false;
+    bool ended = true;
     if (self.stopped_) {
         self.result_ = -ECANCELED;
     } else {
-        self.end_->channel->mutex.lock();
-        const bool ended = self.start_locked();
+        end.channel->mutex.lock();
+        ended = self.start_locked(); // if not, it may have been served by now, and pinned by another thread
         self.deferred_ = false;
-        if (!ended)
-            return;
     }
-    self.unpin();
-    self.operation_base::complete();
+    end.release();
+    if (ended)
+        self.operation_base::complete();
 }
 
 template <class Sync>
@@ -393,7 +400,7 @@ void pipe_waiter<Sync>::run_served(ready_node& node) noexcept {
 
 template <class Sync>
 void pipe_waiter<Sync>::cancel() noexcept {
-    if (!pinned_)
+    if (!waits_)
         return;
     if (deferred_) {
         stopped_ = true;
@@ -405,6 +412,8 @@ void pipe_waiter<Sync>::cancel() noexcept {
     if (!queued())
         return; // served: the result is on its way
     static_cast<list_node&>(*this).unlink();
+    waits_ = false;
+    pin(); // settle() may let the lock go
     result_ = -ECANCELED;
     home().post(*this);
     channel.settle(turn); // the next one may want less
@@ -418,6 +427,7 @@ void pipe_waiter<Sync>::abandon() noexcept {
         pipe_lock lock(channel);
         if (queued()) {
             static_cast<list_node&>(*this).unlink();
+            pin(); // settle() may let the lock go
             channel.settle(turn);
         }
     }

@@ -266,20 +266,20 @@ TEST_CASE("interleavings: a read that is stopped delivers or has taken nothing, 
                 read_call first{c.reader.read(room(one))}, second{c.reader.read(room(two))};
             };
             auto w = std::make_shared<world>();
-            return explorer::scenario{
-                {[w] { w->first.run(true); }, [w] { w->second.run(false); }, inside([w] {
-                     (void)w->c.writer.try_write("aaaa");
-                     (void)w->c.writer.try_write("bbbb");
-                 })},
-                [w, &delivered, &stopped] {
-                    REQUIRE((!w->first.lost && !w->second.lost));
-                    REQUIRE((w->second.result->has_value() && **w->second.result == 4));
-                    const bool got = w->first.result->has_value();
-                    ++(got ? delivered : stopped);
-                    REQUIRE(w->c.reader.available() == (got ? 0u : 4u));
-                    if (!got)
-                        REQUIRE(w->one == "????");
-                }};
+            return explorer::scenario{{[w] { w->second.run(false); }, inside([w] {
+                                           (void)w->c.writer.try_write("aaaa");
+                                           (void)w->c.writer.try_write("bbbb");
+                                       }),
+                                       [w] { w->first.run(true); }},
+                                      [w, &delivered, &stopped] {
+                                          REQUIRE((!w->first.lost && !w->second.lost));
+                                          REQUIRE((w->second.result->has_value() && **w->second.result == 4));
+                                          const bool got = w->first.result->has_value();
+                                          ++(got ? delivered : stopped);
+                                          REQUIRE(w->c.reader.available() == (got ? 0u : 4u));
+                                          if (!got)
+                                              REQUIRE(w->one == "????");
+                                      }};
         },
         runs_max));
     CHECK(delivered != 0);

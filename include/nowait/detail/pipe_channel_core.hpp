@@ -245,7 +245,7 @@ protected:
 
     pipe_waiter(end_block* end, attempt_function attempt) noexcept : end_(end), attempt_(attempt) {}
     ~pipe_waiter() {
-        if (pinned_) [[unlikely]]
+        if (waits_ || pinned_) [[unlikely]]
             abandon();
     }
 
@@ -255,8 +255,11 @@ protected:
     }
     /// Everything but the inlined attempt, without the lock. As operation's start().
     [[nodiscard]] bool start_slow() noexcept;
-    /// The same with the lock held; it is released.
-    [[nodiscard]] bool start_locked() noexcept;
+    /// The same with the lock held; it is released. Behind those who wait, whatever there is: no barging.
+    [[nodiscard]] bool start_locked() noexcept {
+        const bool our_turn = end_->channel->queue_of(*end_).empty() || end_->closed || asks_nothing_;
+        return our_turn ? attempt_locked() : wait_here();
+    }
     /// Not waiting, for plain threads: the attempt, or EAGAIN.
     void try_now() noexcept;
 
@@ -274,7 +277,17 @@ protected:
             end_->acquire();
         }
     }
+    /// Under the lock, by whoever has served and unlinked it. On its own loop it is done with the channel. From another
+    /// thread it is pinned: a cancel may be on its way to the lock, and must find the channel there.
+    void leave(const loop* here) noexcept {
+        if (&home() == here)
+            waits_ = false;
+        else
+            pin();
+    }
+    /// On its own loop, when it runs.
     void unpin() noexcept {
+        waits_ = false;
         if (pinned_) {
             pinned_ = false;
             end_->release();
@@ -283,8 +296,11 @@ protected:
 
     end_block* end_;
     attempt_function attempt_;
-    long result_ = -ECANCELED;  // bytes, or a negative errno value; written by whoever serves
-    bool pinned_ = false;       // holds a reference to its end: it waits, or waits for its turn
+    long result_ = -ECANCELED; // bytes, or a negative errno value; written by whoever serves
+    bool waits_ = false; // queued or deferred, and nothing on its own loop has ended that yet; of that loop
+    // Holds a reference to its end: deferred, cancelled, or served by another thread. While it is queued it needs none: its
+    // end is open, so the handle has one. Under the lock while it waits.
+    bool pinned_ = false;
     bool deferred_ = false;     // stands in the ready queue because the turn's budget was spent
     bool stopped_ = false;      // cancelled meanwhile
     bool two_sided_ = false;    // a splice or tee: called, not served
@@ -293,7 +309,8 @@ protected:
     bool asks_nothing_ = false; // an empty buffer: answered out of turn
 
 private:
-    bool wait_here() noexcept;
+    [[nodiscard]] bool attempt_locked() noexcept;
+    [[nodiscard]] bool wait_here() noexcept;
     void defer() noexcept;
     void abandon() noexcept;
     static void run_served(ready_node& node) noexcept;
