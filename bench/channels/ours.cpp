@@ -15,7 +15,7 @@ namespace {
 using nowait::task;
 
 template <class T>
-T value_of(nowait::result<T> outcome, const char* what) {
+T value_of(nowait::result<T>&& outcome, const char* what) {
     if (!outcome) [[unlikely]] {
         give_up(what, -outcome.error().value());
     }
