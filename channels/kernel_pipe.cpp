@@ -1,3 +1,5 @@
+#include "present_system.hpp"
+
 #include <nowait/detail/system.hpp>
 #include <nowait/pipe.hpp>
 
@@ -23,13 +25,8 @@ namespace {
 using detail::descriptor;
 using detail::file_info;
 using detail::file_kind;
+using detail::present_system;
 using detail::rung;
-
-/// The system of the runtime that runs here, else the real one.
-detail::system& present_system() noexcept {
-    detail::loop* here = detail::loop::current();
-    return here != nullptr ? here->calls() : detail::real_system();
-}
 
 template <class T>
 result<T> from_long(long n) noexcept {

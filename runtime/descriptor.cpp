@@ -123,30 +123,56 @@ bool descriptor::descend(direction& d) noexcept {
     return false;
 }
 
+int descriptor::readiness(int events) noexcept {
+    const int seen = calls->ready(io_fd, events);
+    if (io_fd == fd || kind != file_kind::fifo || seen < 0)
+        return seen;
+    // A twin of a FIFO that was opened when the last writer had gone has seen none, and reports no hang-up; the description
+    // that was given to us has.
+    const int given = calls->ready(fd, events);
+    return given < 0 ? seen : seen | given;
+}
+
+long descriptor::meaning_of_zero(std::size_t wanted) noexcept {
+    if (kind != file_kind::fifo || wanted == 0)
+        return 0;
+    // A FIFO without a writer reads 0 also before the first one comes. Only a hang-up says that there was one.
+    const int seen = readiness(POLLIN);
+    if (seen < 0)
+        return seen;
+    if ((seen & POLLIN) != 0)
+        return -EINTR;
+    return (seen & POLLHUP) != 0 ? 0 : -EAGAIN;
+}
+
 long descriptor::attempt_read(const iovec* parts, int count) noexcept {
     for (;;) {
         long n = 0;
         switch (how[0]) {
         case rung::plain:
-            if (count == 1 && calls->real()) { // cheaper than readv
-                if (n = direct_read(io_fd, parts->iov_base, parts->iov_len); n != -EINTR)
-                    return n;
-            }
-            return calls->read(io_fd, parts, count);
+            // For one part, read is cheaper than readv.
+            n = count == 1 && calls->real() ? direct_read(io_fd, parts->iov_base, parts->iov_len)
+                                            : calls->read(io_fd, parts, count);
+            break;
         case rung::socket:
             return calls->receive(fd, parts, count);
         case rung::nowait_flag:
             n = calls->read_nowait(fd, parts, count);
             if (n == -EAGAIN && (kind == file_kind::regular || kind == file_kind::block))
                 how[0] = rung::ring; // not in the page cache, and nothing can poll it
-            if (n != -EOPNOTSUPP)
-                return n;
-            if (!descend(in))
-                return -EAGAIN;
-            continue;
+            if (n == -EOPNOTSUPP) {
+                if (!descend(in))
+                    return -EAGAIN;
+                continue;
+            }
+            break;
         case rung::ring:
             return -EAGAIN;
         }
+        if (n == 0)
+            n = meaning_of_zero(1); // a read of nothing makes no attempt
+        if (n != -EINTR)
+            return n;
     }
 }
 

@@ -212,6 +212,13 @@ void direction::on_transfer(long result) noexcept {
             pinned.unpin();
             return;
         }
+        if (result == 0 && !work.write && !first.cancelling_ && !block.closed &&
+            block.meaning_of_zero(work.size) != 0) {
+            // A FIFO without a writer: it can be polled, and is read again when somebody has come.
+            ensure_armed();
+            pinned.unpin();
+            return;
+        }
         static_cast<list_node&>(first).unlink();
         first.result_ = result == -EINTR || result == -EAGAIN ? -ECANCELED : result;
         pinned.unpin();

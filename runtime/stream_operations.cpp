@@ -119,15 +119,16 @@ long pipe_to_pipe_operation::attempt(descriptor_operation& self) noexcept {
     for (;;) {
         const long n = op.copies_ ? calls.tee(op.block_->io_fd, op.to_->io_fd, op.size_)
                                   : calls.splice(op.block_->io_fd, op.to_->io_fd, op.size_);
-        // tee says 0 both at the end of the stream and when another reader was faster: only a hang-up is the end.
-        const bool ambiguous = n == 0 && op.copies_ && op.size_ != 0;
+        // tee says 0 both at the end of the stream and when another reader was faster, a FIFO also before its first writer: only
+        // a hang-up is the end.
+        const bool ambiguous = n == 0 && op.size_ != 0 && (op.copies_ || op.block_->kind == file_kind::fifo);
         if (n != -EAGAIN && !ambiguous) {
             // Where it moved less than asked for, the other end may have been the limit: no sign that this one is drained (or full).
             if (n > 0)
                 op.wanted_ = static_cast<std::size_t>(n);
             return n;
         }
-        const int from = calls.ready(op.block_->io_fd, POLLIN);
+        const int from = op.block_->readiness(POLLIN);
         if (ambiguous && (from < 0 || (from & (POLLHUP | POLLIN)) == POLLHUP))
             return 0;
         if (from <= 0 || (from & (POLLIN | POLLHUP)) == 0)
@@ -159,7 +160,7 @@ bool ready_operation::start() noexcept {
 long ready_operation::attempt(descriptor_operation& self) noexcept {
     auto& op = static_cast<ready_operation&>(self);
     const int wanted = op.for_writing_ ? POLLOUT : POLLIN;
-    const int seen = op.block_->calls->ready(op.block_->io_fd, wanted);
+    const int seen = op.block_->readiness(wanted);
     if (seen < 0)
         return seen;
     if ((seen & POLLNVAL) != 0)

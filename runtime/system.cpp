@@ -61,6 +61,9 @@ system::~system() = default;
 int system::open(const char*, int, unsigned) noexcept {
     return -ENOSYS;
 }
+int system::make_fifo(const char*, unsigned) noexcept {
+    return -ENOSYS;
+}
 int system::queue_open(const char*, int, unsigned, const queue_attributes*) noexcept {
     return -ENOSYS;
 }
@@ -317,6 +320,9 @@ public:
     int open(const char* path, int flags, unsigned mode) noexcept override {
         const int fd = ::open(path, flags | O_CLOEXEC, static_cast<mode_t>(mode));
         return fd >= 0 ? fd : -errno;
+    }
+    int make_fifo(const char* path, unsigned mode) noexcept override {
+        return ::mkfifo(path, static_cast<mode_t>(mode)) == 0 ? 0 : -errno;
     }
 
     int queue_open(const char* name, int flags, unsigned mode,

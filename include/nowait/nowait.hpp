@@ -7,6 +7,7 @@
 #include <nowait/channel.hpp>
 #include <nowait/config.hpp>
 #include <nowait/explain.hpp>
+#include <nowait/fifo.hpp>
 #include <nowait/io.hpp>
 #include <nowait/line_reader.hpp>
 #include <nowait/message.hpp>

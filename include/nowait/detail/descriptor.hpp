@@ -201,6 +201,12 @@ public:
     [[nodiscard]] long attempt_read(const iovec* parts, int count) noexcept;
     [[nodiscard]] long attempt_write(const iovec* parts, int count) noexcept;
 
+    /// The poll events that stand now.
+    [[nodiscard]] int readiness(int events) noexcept;
+    /// What a read of `wanted` bytes that gave 0 means: 0: the end of the stream; -EAGAIN: a FIFO that nobody has opened for
+    /// writing yet; -EINTR: something has come meanwhile.
+    [[nodiscard]] long meaning_of_zero(std::size_t wanted) noexcept;
+
     /// Ends waiters with operation_canceled, refuses new operations, closes the number when the driver has let go.
     [[nodiscard]] int close() noexcept;
 
@@ -290,8 +296,10 @@ struct read_description : transfer_parts {
             home.budget <= 0 || stop.stop_requested()) [[unlikely]]
             return false;
         outcome = direct_read(block->io_fd, single.iov_base, single.iov_len);
-        if (outcome < 0) [[unlikely]]
-            return false;
+        if (outcome <= 0) [[unlikely]] {
+            if (outcome < 0 || (outcome = block->meaning_of_zero(single.iov_len)) < 0)
+                return false;
+        }
         block->in.hit();
         home.charge(static_cast<std::size_t>(outcome));
         home.counters_of(operation_kind::read).inline_completions.add();

@@ -94,6 +94,7 @@ public:
 
     /// open(2), close-on-exec. Without O_NONBLOCK it may wait, and a signal then ends it with EINTR.
     virtual int open(const char* path, int flags, unsigned mode) noexcept;
+    virtual int make_fifo(const char* path, unsigned mode) noexcept;
 
     // POSIX queues. Attempts do not wait, whatever the flags of the shared description say; EAGAIN is full, or empty.
     virtual int queue_open(const char* name, int flags, unsigned mode,
