@@ -266,6 +266,16 @@ void loop::run_transfers() noexcept {
     }
 }
 
+inline void loop::run_turn(ready_node& node) noexcept {
+    budget = budget_per_turn_;
+    clock_read_ = false;
+    turns_.add();
+    node.run(node);
+    run_transfers();
+    if (outbox_ != nullptr)
+        flush_outbox();
+}
+
 void loop::run_ready(int limit) noexcept {
     clock::time_point began{};
     for (int i = 0; i < limit && ready_head_ != nullptr; ++i) {
@@ -273,13 +283,7 @@ void loop::run_ready(int limit) noexcept {
         ready_head_ = node.next_ready;
         if (ready_head_ == nullptr)
             ready_tail_ = &ready_head_;
-        budget = budget_per_turn_;
-        clock_read_ = false;
-        turns_.add();
-        node.run(node);
-        run_transfers();
-        if (outbox_ != nullptr)
-            flush_outbox();
+        run_turn(node);
         // Long turns: do not let 64 of them pass before looking outside. Reading the clock costs as much as a few yields,
         // so it is read on every 16th turn only.
         if ((i & 15) == 15) {
@@ -337,25 +341,32 @@ bool loop::spin() noexcept {
     return false;
 }
 
-void loop::sleep(clock::time_point deadline) noexcept {
+/// The last looks before a sleep. False: there is something to do after all.
+bool loop::may_sleep(clock::time_point& deadline) noexcept {
     // What the kernel has already reported costs little to look at, and often is just what a proof would look for.
     if (driver_->signalled()) {
         driver_->collect();
         if (ready_head_ != nullptr || (live == 0 && closing == 0)) // a close may have been all that was left
-            return;
+            return false;
     }
     prove(true);
     if (ready_head_ != nullptr || spin())
-        return;
+        return false;
     const auto timers = parts_->timers.next_look();
     if (timers < deadline)
         deadline = timers;
     // park() and a poster's push are one atomic word: a node that came before is seen here, a node that comes later wakes.
     // The stop flag is no node; its setter wakes always, and the driver keeps a wake that came early.
     if (!mailbox_->inbox_.park())
+        return false;
+    clock_read_ = false;
+    return !mailbox_->stop_requested_.load() || root_stop_.stop_requested();
+}
+
+void loop::sleep(clock::time_point deadline) noexcept {
+    if (!may_sleep(deadline))
         return;
-    if (!mailbox_->stop_requested_.load() || root_stop_.stop_requested())
-        driver_->wait(deadline);
+    driver_->wait(deadline);
     clock_read_ = false;
 }
 
@@ -379,6 +390,65 @@ void loop::run_until_idle(clock::time_point deadline) noexcept {
                 return;
         }
     }
+}
+
+// --- steps -----------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Inside a loop, for the length of a step.
+class visit {
+public:
+    explicit visit(loop& on) noexcept : loop_(on), entered_(on.enter() == 0) {
+        assert(entered_ && "a step of a loop that runs, or on another thread");
+    }
+    ~visit() {
+        if (entered_)
+            loop_.leave();
+    }
+    visit(const visit&) = delete;
+    visit& operator=(const visit&) = delete;
+
+private:
+    loop& loop_;
+    bool entered_;
+};
+
+} // namespace
+
+std::size_t loop_stepper::ready(std::size_t limit) const noexcept {
+    std::size_t count = 0;
+    for (const ready_node* node = loop_.ready_head_; node != nullptr && count < limit;
+         node = node->next_ready)
+        ++count;
+    return count;
+}
+
+void loop_stepper::turn(std::size_t which) noexcept {
+    const visit inside(loop_);
+    ready_node** at = &loop_.ready_head_;
+    for (; which != 0; --which)
+        at = &(*at)->next_ready;
+    if ((*at)->run == &run_posted) {
+        at = &loop_.ready_head_;
+        while ((*at)->run != &run_posted)
+            at = &(*at)->next_ready;
+    }
+    ready_node& node = **at;
+    *at = node.next_ready;
+    if (*at == nullptr)
+        loop_.ready_tail_ = at;
+    loop_.run_turn(node);
+}
+
+void loop_stepper::look() noexcept {
+    const visit inside(loop_);
+    loop_.look_outside();
+}
+
+bool loop_stepper::may_sleep(clock::time_point& until) noexcept {
+    const visit inside(loop_);
+    return loop_.may_sleep(until);
 }
 
 // --- descriptors -----------------------------------------------------------------------------------------------------------

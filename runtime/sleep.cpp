@@ -49,4 +49,10 @@ void sleep_operation::cancel() noexcept {
 }
 
 } // namespace detail
+
+std::chrono::steady_clock::time_point now() noexcept {
+    detail::loop* here = detail::loop::current();
+    return here != nullptr ? here->now() : detail::real_system().now();
+}
+
 NOWAIT_END_NAMESPACE

@@ -86,6 +86,10 @@ template <class Rep, class Period>
     return {until, {}, false};
 }
 
+/// The time as the runtime that runs here sees it, read at most once a turn; outside of a runtime, the steady clock's. In a
+/// simulation it is virtual time: what std::chrono::steady_clock::now() says has nothing to do with it.
+[[nodiscard]] NOWAIT_API std::chrono::steady_clock::time_point now() noexcept;
+
 /// Goes to the tail of the ready queue: everything that is ready now runs first.
 [[nodiscard]] inline detail::yield_description yield() noexcept {
     return {};

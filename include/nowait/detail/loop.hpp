@@ -57,6 +57,7 @@ public:
 
 private:
     friend class loop;
+    friend class loop_stepper;
     ~mailbox() = default;
     void close() noexcept;
 
@@ -181,14 +182,17 @@ public:
 
 private:
     friend class mailbox;
+    friend class loop_stepper;
 
     void read_clock() noexcept;
     void take_inbox() noexcept;
     void run_ready(int limit) noexcept;
+    void run_turn(ready_node& node) noexcept;
     void run_transfers() noexcept;
     void expire_timers() noexcept;
     void prove(bool about_to_sleep) noexcept;
     void look_outside() noexcept;
+    [[nodiscard]] bool may_sleep(clock::time_point& deadline) noexcept;
     void sleep(clock::time_point deadline) noexcept;
     [[nodiscard]] bool spin() noexcept;
     void run_posted_functions() noexcept;
@@ -216,6 +220,32 @@ private:
     inplace_stop_source root_stop_;
     std::unique_ptr<loop_parts> parts_;
     counter turns_, passes_, remote_posts_;
+};
+
+/// Drives a loop from outside, a step at a time, for a scheduler that has several of them on one thread. The steps are those of
+/// run_until_idle(), in an order of the caller's choice. Each enters the loop and leaves it again.
+class NOWAIT_API loop_stepper {
+public:
+    explicit loop_stepper(loop& of) noexcept : loop_(of) {}
+
+    /// How many nodes stand in the ready queue; at most `limit` are counted.
+    [[nodiscard]] std::size_t ready(std::size_t limit) const noexcept;
+    /// Posted by other loops or threads and not taken yet. Not while it is parked.
+    [[nodiscard]] bool posted() const noexcept { return loop_.mailbox_->inbox_.maybe_filled(); }
+    /// No frame is left, and nothing of it is under way.
+    [[nodiscard]] bool idle() const noexcept {
+        return loop_.live == 0 && loop_.closing == 0 && loop_.ready_head_ == nullptr;
+    }
+
+    /// One turn, of the `which`-th ready node. Posted functions keep their order: of those, it is the first.
+    void turn(std::size_t which) noexcept;
+    /// A look at the outside: inbox, driver, timers.
+    void look() noexcept;
+    /// Whatever a loop does before it sleeps. True: it would sleep now, and `until` says how long.
+    [[nodiscard]] bool may_sleep(clock::time_point& until) noexcept;
+
+private:
+    loop& loop_;
 };
 
 inline void operation_base::complete_later() noexcept {
