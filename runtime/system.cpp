@@ -35,6 +35,21 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept {
               0);
 }
 
+void futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t seen,
+                      std::chrono::steady_clock::time_point until) noexcept {
+    if (until == std::chrono::steady_clock::time_point::max()) {
+        futex_wait(word, seen);
+        return;
+    }
+    const auto span = until.time_since_epoch();
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(span);
+    const timespec absolute{
+        static_cast<std::time_t>(seconds.count()),
+        static_cast<long>(std::chrono::duration_cast<std::chrono::nanoseconds>(span - seconds).count())};
+    ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET_PRIVATE, seen, &absolute,
+              nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
 void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept {
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr,
               0);
@@ -100,8 +115,20 @@ int system::start_thread(const char*, void (*)(void*), void*, thread_handle&) no
 int system::join_thread(thread_handle) noexcept {
     return -ENOSYS;
 }
+int system::detach_thread(thread_handle) noexcept {
+    return -ENOSYS;
+}
 int system::signal_thread(thread_handle, int) noexcept {
     return -ENOSYS;
+}
+int system::claim_signal(int) noexcept {
+    return -ENOSYS;
+}
+int system::admit_signal(int, bool) noexcept {
+    return -ENOSYS;
+}
+worker_host* system::workers() noexcept {
+    return nullptr;
 }
 
 namespace {
@@ -407,8 +434,33 @@ public:
         return 0;
     }
     int join_thread(thread_handle thread) noexcept override { return -pthread_join(thread, nullptr); }
+    int detach_thread(thread_handle thread) noexcept override { return -pthread_detach(thread); }
     int signal_thread(thread_handle thread, int signal) noexcept override {
         return -pthread_kill(thread, signal);
+    }
+    int claim_signal(int signal) noexcept override {
+        struct sigaction present{};
+        if (::sigaction(signal, nullptr, &present) != 0)
+            return -errno;
+        if ((present.sa_flags & SA_SIGINFO) == 0 && present.sa_handler == &do_nothing)
+            return 0;
+        if ((present.sa_flags & SA_SIGINFO) != 0 || present.sa_handler != SIG_DFL)
+            return -EBUSY;
+        struct sigaction ours{};
+        ours.sa_handler = &do_nothing;
+        sigemptyset(&ours.sa_mask);
+        return ::sigaction(signal, &ours, nullptr) == 0 ? 0 : -errno;
+    }
+    int admit_signal(int signal, bool admitted) noexcept override {
+        sigset_t one;
+        sigemptyset(&one);
+        sigaddset(&one, signal);
+        if (const int error = pthread_sigmask(admitted ? SIG_UNBLOCK : SIG_BLOCK, &one, nullptr); error != 0)
+            return -error;
+        const timespec at_once{0, 0};
+        while (!admitted && (sigtimedwait(&one, nullptr, &at_once) > 0 || errno == EINTR)) {
+        }
+        return 0;
     }
 
     [[nodiscard]] bool real() const noexcept override { return true; }
@@ -419,6 +471,7 @@ private:
         void* context;
         char name[16];
     };
+    static void do_nothing(int) {}
     static void* run_thread(void* raw) {
         auto* start = static_cast<thread_start*>(raw);
         pthread_setname_np(pthread_self(), start->name);

@@ -23,9 +23,10 @@ enum class operation_kind : std::uint8_t {
     channel,
     queue_send,
     queue_receive,
+    blocking,
     other
 };
-inline constexpr std::size_t operation_kinds = 12;
+inline constexpr std::size_t operation_kinds = 13;
 
 /// The name of a kind as it is printed: "read", "write", ...
 [[nodiscard]] NOWAIT_API std::string_view to_string(operation_kind kind) noexcept;

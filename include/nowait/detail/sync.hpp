@@ -8,6 +8,7 @@
 #include <nowait/config.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include <sys/single_threaded.h>
@@ -17,6 +18,9 @@ namespace detail {
 
 // The slow halves of the lock below: they make the system call. Defined in runtime/system.cpp.
 NOWAIT_API void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen) noexcept;
+/// The same until a point of the steady clock; time_point::max() is "until woken".
+NOWAIT_API void futex_wait_until(std::atomic<std::uint32_t>& word, std::uint32_t seen,
+                                 std::chrono::steady_clock::time_point until) noexcept;
 NOWAIT_API void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept;
 
 /// One-word lock: 0 free, 1 held, 2 held and somebody sleeps on it. An uncontended pair is two atomic instructions (5 ns
@@ -61,6 +65,13 @@ struct NOWAIT_API real_sync {
     template <class T>
     using atomic = std::atomic<T>;
     using mutex = futex_lock;
+
+    /// Sleeps while the word is `seen`; may return early.
+    static void wait(atomic<std::uint32_t>& word, std::uint32_t seen,
+                     std::chrono::steady_clock::time_point until) noexcept {
+        futex_wait_until(word, seen, until);
+    }
+    static void wake(atomic<std::uint32_t>& word) noexcept { futex_wake(word, 1); }
 };
 
 /// A policy for what never leaves one runtime: the same code without a lock or an atomic instruction.

@@ -57,6 +57,8 @@ struct queue_attributes {
     int flags = 0;         ///< O_NONBLOCK of the description, or 0
 };
 
+class worker_host;
+
 /// A thread that `system` has started: for joining it and for sending it a signal.
 using thread_handle = unsigned long;
 
@@ -121,8 +123,17 @@ public:
     virtual int start_thread(const char* name, void (*body)(void*), void* context,
                              thread_handle& started) noexcept;
     virtual int join_thread(thread_handle thread) noexcept;
+    /// Nobody will join it.
+    virtual int detach_thread(thread_handle thread) noexcept;
     /// Only while the thread is known to run.
     virtual int signal_thread(thread_handle thread, int signal) noexcept;
+    /// Gives the signal a handler that does nothing, without SA_RESTART, so that it ends system calls. EBUSY: its disposition is
+    /// not the default one, so somebody else uses it. 0 also if it was claimed before.
+    virtual int claim_signal(int signal) noexcept;
+    /// Whether the signal reaches the calling thread. Shutting it out also takes off those that have been sent.
+    virtual int admit_signal(int signal, bool admitted) noexcept;
+    /// Who runs the workers of a pool, if not threads of this system.
+    [[nodiscard]] virtual worker_host* workers() noexcept;
 
     /// True for the one that talks to the kernel, whose attempts may be inlined.
     [[nodiscard]] virtual bool real() const noexcept { return false; }
