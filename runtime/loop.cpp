@@ -6,6 +6,7 @@
 #include <nowait/detail/frame_pool.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/promise.hpp>
+#include <nowait/detail/worker_pool_use.hpp>
 
 #include <algorithm>
 #include <cassert>
@@ -541,7 +542,8 @@ loop::~loop() {
         current_loop
             ->flush_outbox(); // a task of that loop destroys this one: what it has chosen here is still with it
     // Waiters that other threads have chosen: acquire pairs with arrived().
-    while (mailbox_->in_transit_.load(std::memory_order_acquire) != 0)
+    // In a child after fork whoever has chosen one stayed behind.
+    while (!is_child && mailbox_->in_transit_.load(std::memory_order_acquire) != 0)
         std::this_thread::yield();
 
     // Memory in the kernel's hands first: frames may only go when every transfer has come back.
@@ -568,6 +570,7 @@ loop::~loop() {
         if (block != nullptr)
             block->detach();
     }
+    leave_pool(*this);
     driver_.reset();
     frame_pool::exchange_current(outer == frames_ ? nullptr : outer);
     frame_pool::retire(frames_);

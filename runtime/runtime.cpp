@@ -2,7 +2,9 @@
 #include "uring_driver.hpp"
 
 #include <nowait/detail/driver.hpp>
+#include <nowait/detail/worker_pool_use.hpp>
 #include <nowait/runtime.hpp>
+#include <nowait/worker_pool.hpp>
 
 #include <cerrno>
 #include <cstdlib>
@@ -182,6 +184,10 @@ result<runtime> runtime::create(const runtime_options& options) {
     made->destructor_wait = options.destructor_wait;
     made->unhandled = options.unhandled;
     made->fell_back = fell_back;
+    if (options.pool != nullptr && options.pool->state() != nullptr) {
+        made->pool = options.pool->state();
+        detail::acquire_pool(*made->pool);
+    }
     return runtime(std::move(made), std::move(reason));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/algorithms.hpp>
+#include <nowait/blocking.hpp>
 #include <nowait/broadcast.hpp>
 #include <nowait/buffered_writer.hpp>
 #include <nowait/channel.hpp>
@@ -26,4 +27,5 @@
 #include <nowait/timeout.hpp>
 #include <nowait/wait.hpp>
 #include <nowait/when_all.hpp>
+#include <nowait/worker_pool.hpp>
 #include <nowait/write_lock.hpp>

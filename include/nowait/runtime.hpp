@@ -22,6 +22,7 @@ NOWAIT_BEGIN_NAMESPACE
 
 template <class T>
 class join_handle;
+class worker_pool;
 
 /// Which driver waits for the kernel.
 enum class driver_choice : std::uint8_t {
@@ -40,6 +41,8 @@ struct runtime_options {
     int budget = 128;
     /// How long the destructor waits for the kernel to give memory back.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
+    /// Who runs blocking work; null is worker_pool::common(). Borrows: nothing; a pool that was shut down refuses.
+    worker_pool* pool = nullptr;
     /// Sees what a task threw that nobody joins; std::terminate follows.
     void (*unhandled)(std::exception_ptr) = nullptr;
     /// For tests and simulations: the seam. Both or none. Borrows: `system` outlives the runtime.

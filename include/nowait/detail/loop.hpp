@@ -23,6 +23,7 @@ namespace detail {
 class descriptor;
 class driver;
 class frame_pool;
+class worker_pool_state;
 struct direction;
 struct loop_parts;
 struct promise_base;
@@ -175,6 +176,9 @@ public:
 
     /// How long the destructor waits for the driver to let go of memory that it works on.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
+    /// Who runs what would block this loop; found when it is first needed (see pool_of). The loop holds a reference.
+    worker_pool_state* pool = nullptr;
+    bool owns_pool = false;
     /// The driver is not the one that was preferred.
     bool fell_back = false;
     /// Called with what a detached task threw, before std::terminate.

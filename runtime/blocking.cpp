@@ -1,0 +1,121 @@
+// The operation behind blocking(): from the loop to a worker and back.
+#include <nowait/blocking.hpp>
+
+#include <cerrno>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+blocking_job_base::blocking_job_base(const blocking_traits& how) noexcept {
+    account = how.account;
+    keyed = how.keyed;
+    key = how.key;
+    parallel = how.parallel;
+    interruptible = how.interruptible;
+    abandonable = how.abandonable;
+    wake.of = this;
+    ended = [](pool_job& raw, int code) noexcept {
+        auto& self = static_cast<blocking_job_base&>(raw);
+        self.error = code;
+        mailbox* const to = self.box;
+        (void)to->post(self.wake); // refused: the loop is going, and its operation looks after the job
+        to->release();
+    };
+    release = [](pool_job& raw) noexcept { static_cast<blocking_job_base&>(raw).drop(); };
+}
+
+bool blocking_operation_base::may_start() noexcept {
+    if (stop_requested())
+        error_ = ECANCELED;
+    return error_ == 0;
+}
+
+bool blocking_operation_base::submit(blocking_job_base* job) noexcept {
+    job_ = job;
+    pool_ = how_.pool != nullptr ? how_.pool : pool_of(home());
+    if (job == nullptr || pool_ == nullptr) {
+        error_ = ENOMEM;
+        return true;
+    }
+    job->operation = this;
+    job->wake.run = [](ready_node& node) noexcept {
+        static_cast<blocking_job_base::wake_node&>(node).of->operation->told();
+    };
+    job->box = &home().remote();
+    job->box->acquire();
+    error_ = submit_job(*pool_, *job);
+    if (error_ != 0) {
+        job->box->release();
+        job->drop(); // the pool's reference
+        return true;
+    }
+    home().counters_of(operation_kind::blocking).punted.add();
+    waiting_ = true;
+    listen_for_stop(
+        [](stop_hook& hook) noexcept { static_cast<blocking_operation_base&>(from_hook(hook)).cancel(); });
+    return false;
+}
+
+void blocking_operation_base::told() noexcept {
+    waiting_ = false;
+    stop_interrupting();
+    error_ = job_->error;
+    complete();
+}
+
+/// True: the end will not be told, and the job is ours alone (or its worker's, which has been told so).
+bool blocking_operation_base::take_back() noexcept {
+    if (cancel_job(*pool_, *job_)) {
+        job_->drop();
+    } else if (!job_->abandonable || !job_->claim_end()) {
+        return false;
+    }
+    waiting_ = false;
+    job_->box->release();
+    return true;
+}
+
+void blocking_operation_base::cancel() noexcept {
+    if (!waiting_ || interrupting_)
+        return;
+    if (take_back()) {
+        error_ = ECANCELED;
+        complete_later();
+    } else if (job_->interruptible) {
+        interrupting_ = true;
+        timer_.on_expiry = [](timer_node& node) noexcept {
+            static_cast<embedded_timer&>(node).of->interrupt_again();
+        };
+        timer_.deadline = home().calls().now() + backoff_.next();
+        home().add_timer(timer_);
+    }
+}
+
+void blocking_operation_base::interrupt_again() noexcept {
+    (void)cancel_job(*pool_, *job_);
+    timer_.deadline = home().calls().now() + backoff_.next();
+    home().add_timer(timer_);
+}
+
+void blocking_operation_base::stop_interrupting() noexcept {
+    if (std::exchange(interrupting_, false))
+        home().remove_timer(timer_);
+}
+
+blocking_operation_base::~blocking_operation_base() {
+    if (waiting_) [[unlikely]] {
+        // The runtime's destructor takes the frame away. What the function refers to goes with it, so it must be over.
+        if (home().forked())
+            return; // its workers stayed with the parent
+        stop_interrupting();
+        if (!take_back())
+            outwait_job(*pool_, *job_);
+    }
+    if (job_ != nullptr)
+        job_->drop();
+    if (how_.pool != nullptr)
+        release_pool(*how_.pool);
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE
