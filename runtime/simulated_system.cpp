@@ -176,7 +176,7 @@ int simulated_system::make_blocking_pipe(int (&ends)[2]) noexcept {
     return new_pipe_ends(ends, false, false);
 }
 
-int simulated_system::make_fifo(const char* path) noexcept {
+int simulated_system::make_fifo(const char* path, unsigned) noexcept {
     if (paths_.count(path) != 0)
         return -EEXIST;
     const auto p = new_pipe(file_kind::fifo);

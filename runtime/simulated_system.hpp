@@ -134,7 +134,7 @@ public:
     long queue_receive_waiting(int queue, void* data, std::size_t size, unsigned& priority) noexcept override;
 
     /// Makes a FIFO, as mkfifo. 0 or a negative errno value.
-    int make_fifo(const char* path) noexcept;
+    int make_fifo(const char* path, unsigned mode) noexcept override;
 
 private:
     using description = std::shared_ptr<simulated_description>;
