@@ -169,10 +169,12 @@ void direction::on_poll(long result, bool more) noexcept {
     if (result > 0 && (result & (POLLHUP | POLLERR)) != 0)
         hung_up = true;
     if (result < 0 && result != -ECANCELED) {
-        if (result == -EPERM)
-            block.rung_of(*this) = rung::ring; // cannot be polled
-        else
+        if (result == -EPERM) {
+            block.rung_of(*this) = rung::ring;
+            unpollable = true;
+        } else {
             poll_error = static_cast<int>(-result);
+        }
     }
     if (!waiters.empty()) {
         idle_events = 0;
@@ -207,20 +209,23 @@ void direction::on_transfer(long result) noexcept {
     work.pending = false;
     if (!waiters.empty()) {
         descriptor_operation& first = waiters.front();
-        if ((result == -EINTR || result == -EAGAIN) && !first.cancelling_ && !block.closed) {
+        const bool goes_on = !first.cancelling_ && !block.closed;
+        if (result == -EINTR && goes_on) {
             start_transfer(first);
             pinned.unpin();
             return;
         }
-        if (result == 0 && !work.write && !first.cancelling_ && !block.closed &&
-            block.meaning_of_zero(work.size) != 0) {
-            // A FIFO without a writer: it can be polled, and is read again when somebody has come.
+        // Somebody was faster, or the kernel does not wait for O_NONBLOCK files, or a FIFO has no writer yet: tried again when a poll
+        // says that it is worth it.
+        const bool nothing = result == -EAGAIN ||
+                             (result == 0 && !work.write && goes_on && block.meaning_of_zero(work.size) != 0);
+        if (nothing && goes_on && !unpollable) {
             ensure_armed();
             pinned.unpin();
             return;
         }
         static_cast<list_node&>(first).unlink();
-        first.result_ = result == -EINTR || result == -EAGAIN ? -ECANCELED : result;
+        first.result_ = !goes_on && (result == -EINTR || result == -EAGAIN) ? -ECANCELED : result;
         pinned.unpin();
         first.complete_later();
         if (!waiters.empty() && !block.closed)
@@ -237,6 +242,25 @@ void direction::prove() noexcept {
         return;
     proving = true;
     schedule();
+}
+
+void direction::move_to(driver& next) noexcept {
+    if (poll.armed) {
+        static_cast<list_node&>(poll).unlink();
+        const bool removing = std::exchange(poll.removing, false);
+        next.arm(poll); // tests the level: what the old driver has not reported is reported now
+        if (removing) {
+            poll.removing = true;
+            next.disarm(poll);
+        }
+    }
+    if (work.pending) {
+        static_cast<list_node&>(work).unlink();
+        const bool cancelling = work.cancelling;
+        next.start(work);
+        if (cancelling)
+            next.cancel(work);
+    }
 }
 
 void direction::cancel_waiters() noexcept {

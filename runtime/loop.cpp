@@ -1,4 +1,5 @@
 #include "fork_watch.hpp"
+#include "refusal.hpp"
 #include "timer_wheel.hpp"
 
 #include <nowait/detail/descriptor.hpp>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <climits>
 #include <thread>
 #include <vector>
 
@@ -75,8 +77,17 @@ void mailbox::request_stop() noexcept {
     waking_.fetch_sub(1);
 }
 
+void mailbox::rewire(driver& wakes) noexcept {
+    driver_.exchange(&wakes);
+    await_wakers();
+}
+
 void mailbox::close() noexcept {
     driver_.exchange(nullptr);
+    await_wakers();
+}
+
+void mailbox::await_wakers() const noexcept {
     // A waker holds the count for one write to an eventfd.
     while (waking_.load() != 0) {
 #if defined(__x86_64__)
@@ -137,7 +148,8 @@ struct loop_parts {
 
 loop::loop(system& calls, std::unique_ptr<driver> waits, int budget_per_turn)
     : budget_per_turn_(budget_per_turn), system_(&calls), driver_(std::move(waits)),
-      mailbox_(new mailbox(*driver_)), frames_(new frame_pool), parts_(new loop_parts) {
+      counted_(&driver_->counters), mailbox_(new mailbox(*driver_)), frames_(new frame_pool),
+      parts_(new loop_parts) {
     watch_forks();
     fork_generation_ = fork_count;
 }
@@ -162,7 +174,8 @@ int loop::enter() noexcept {
     if (forked() || running_ || !on_own_thread())
         return EPERM;
     if (!bound_) {
-        if (const int error = driver_->bind_to_thread(); error != 0)
+        if (const int error = driver_->bind_to_thread();
+            error != 0 && !(means_refused(error) && replace_driver("io_uring_setup", error)))
             return error;
         bound_ = true;
         thread_ = static_cast<unsigned long>(::pthread_self());
@@ -174,8 +187,14 @@ int loop::enter() noexcept {
 }
 
 void loop::cut_off() noexcept {
-    ready_head_ = nullptr;
-    ready_tail_ = &ready_head_;
+    // Also of a loop whose task runs the inner one.
+    for (loop* each = this; each != nullptr; each = each->outer_loop_) {
+        each->ready_head_ = nullptr;
+        each->ready_tail_ = &each->ready_head_;
+        each->budget =
+            INT_MIN /
+            2; // no attempt in what is left of this turn: what is awaited waits, and control comes back
+    }
 }
 
 void loop::leave() noexcept {
@@ -285,6 +304,8 @@ void loop::run_ready(int limit) noexcept {
         if (ready_head_ == nullptr)
             ready_tail_ = &ready_head_;
         run_turn(node);
+        if (forked()) [[unlikely]]
+            return; // what this turn has posted is not for the child to run
         // Long turns: do not let 64 of them pass before looking outside. Reading the clock costs as much as a few yields,
         // so it is read on every 16th turn only.
         if ((i & 15) == 15) {
@@ -379,8 +400,10 @@ void loop::run_until_idle(clock::time_point deadline) noexcept {
         if (live != 0 || closing != 0)
             look_outside();
         run_ready(resumptions_per_look);
-        if (driver_->failure() != 0) [[unlikely]]
-            return; // it would spin
+        if (const int error = driver_->failure(); error != 0) [[unlikely]] {
+            if (!means_refused(error) || !replace_driver("io_uring_enter", error))
+                return; // it would spin
+        }
         if (forked()) [[unlikely]]
             return; // a task has forked and this is the child: not one step near the ring
         if (ready_head_ == nullptr && (live != 0 || closing != 0))
@@ -391,6 +414,36 @@ void loop::run_until_idle(clock::time_point deadline) noexcept {
                 return;
         }
     }
+}
+
+/// The ring is refused in mid-life: a sandbox was closed around the process. What waits goes on waiting elsewhere.
+bool loop::replace_driver(const char* call, int error) noexcept {
+    std::unique_ptr<driver> fresh;
+    if (substitute == nullptr || substitute(*system_, fresh) != 0 || !driver_->surrender())
+        return false;
+    substitute = nullptr;
+    try {
+        reason = refusal(call, error);
+    } catch (...) {
+        reason.clear();
+    }
+    for (descriptor* block : parts_->descriptors) {
+        if (block != nullptr) {
+            block->in.move_to(*fresh);
+            block->out.move_to(*fresh);
+        }
+    }
+    const driver_counters& before = driver_->counters;
+    fresh->counters.submissions.add(before.submissions.get());
+    fresh->counters.enters.add(before.enters.get());
+    fresh->counters.completions.add(before.completions.get());
+    fresh->counters.wakes.add(before.wakes.get());
+    mailbox_->rewire(
+        *fresh); // a wake that the old one got is no loss: the loop looks at everything before it sleeps
+    counted_.store(&fresh->counters, std::memory_order_release);
+    retired_ = std::exchange(driver_, std::move(fresh));
+    fallbacks.add();
+    return true;
 }
 
 // --- steps -----------------------------------------------------------------------------------------------------------------
@@ -521,6 +574,8 @@ loop::~loop() {
     thread_ = static_cast<unsigned long>(::pthread_self());
     if (is_child) {
         driver_->abandon();
+        if (retired_ != nullptr)
+            retired_->abandon();
     } else {
         root_stop_.request_stop();
     }
@@ -591,12 +646,13 @@ runtime_stats loop::snapshot() const noexcept {
     }
     s.turns = turns_.get();
     s.passes = passes_.get();
-    s.submissions = driver_->counters.submissions.get();
-    s.enters = driver_->counters.enters.get();
-    s.completions = driver_->counters.completions.get();
+    const driver_counters& driven = *counted_.load(std::memory_order_acquire);
+    s.submissions = driven.submissions.get();
+    s.enters = driven.enters.get();
+    s.completions = driven.completions.get();
     s.remote_posts = remote_posts_.get();
-    s.remote_wakes = driver_->counters.wakes.get();
-    s.driver_fallbacks = fell_back ? 1 : 0;
+    s.remote_wakes = driven.wakes.get();
+    s.driver_fallbacks = fallbacks.get();
     s.frames_allocated = frames_->allocated.get();
     s.frames_recycled = frames_->recycled.get();
     return s;

@@ -1,4 +1,5 @@
 #include "poll_driver.hpp"
+#include "refusal.hpp"
 #include "uring_driver.hpp"
 
 #include <nowait/detail/driver.hpp>
@@ -119,24 +120,6 @@ void start_frame(loop& on, promise_base& frame, frame_owner& owner) noexcept {
 
 } // namespace detail
 
-namespace {
-
-/// The errors that mean "no ring here", as against "no descriptors left".
-bool means_refused(int error) noexcept {
-    return error == ENOSYS || error == EPERM || error == EACCES || error == EINVAL || error == ENOMEM;
-}
-
-std::string refusal(int error) {
-    const char* name = error == ENOSYS   ? "ENOSYS"
-                       : error == EPERM  ? "EPERM"
-                       : error == EACCES ? "EACCES"
-                       : error == EINVAL ? "EINVAL"
-                                         : "ENOMEM";
-    return std::string("io_uring_setup: ") + name;
-}
-
-} // namespace
-
 result<runtime> runtime::create(const runtime_options& options) {
     if (options.budget < 1 || options.ring_entries == 0 || options.ring_entries > 32768 ||
         options.completion_entries > 65536 || (options.make_driver && options.system == nullptr))
@@ -169,8 +152,8 @@ result<runtime> runtime::create(const runtime_options& options) {
         int error = 0;
         if (choice != driver_choice::poll) {
             error = detail::make_uring_driver(calls, ring, waits);
-            if (error != 0 && choice == driver_choice::automatic && means_refused(error)) {
-                reason = "because " + refusal(error);
+            if (error != 0 && choice == driver_choice::automatic && detail::means_refused(error)) {
+                reason = detail::refusal("io_uring_setup", error);
                 fell_back = true;
                 choice = driver_choice::poll;
             }
@@ -183,16 +166,19 @@ result<runtime> runtime::create(const runtime_options& options) {
     auto made = std::make_unique<detail::loop>(calls, std::move(waits), options.budget);
     made->destructor_wait = options.destructor_wait;
     made->unhandled = options.unhandled;
-    made->fell_back = fell_back;
+    made->reason = std::move(reason);
+    if (fell_back)
+        made->fallbacks.add();
+    if (choice == driver_choice::automatic && !options.make_driver)
+        made->substitute = &detail::make_poll_driver;
     if (options.pool != nullptr && options.pool->state() != nullptr) {
         made->pool = options.pool->state();
         detail::acquire_pool(*made->pool);
     }
-    return runtime(std::move(made), std::move(reason));
+    return runtime(std::move(made));
 }
 
-runtime::runtime(std::unique_ptr<detail::loop> made, std::string reason) noexcept
-    : loop_(std::move(made)), reason_(std::move(reason)) {}
+runtime::runtime(std::unique_ptr<detail::loop> made) noexcept : loop_(std::move(made)) {}
 
 runtime::~runtime() = default;
 
@@ -219,6 +205,10 @@ shutdown_report runtime::shutdown(std::chrono::nanoseconds limit) {
 
 std::string_view runtime::driver() const noexcept {
     return loop_->waits().name();
+}
+
+const std::string& runtime::driver_reason() const noexcept {
+    return loop_->reason;
 }
 
 void runtime::trim() noexcept {

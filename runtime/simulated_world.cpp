@@ -39,7 +39,8 @@ simulated_world::simulated_world(const simulation_options& wanted)
 }
 
 simulated_world::~simulated_world() {
-    end();
+    while (!threads_.empty())
+        threads_.pop_back();
 }
 
 // --- chance and trace -----------------------------------------------------------------------------------------------------------
@@ -362,9 +363,6 @@ result<void> simulation::run() {
     return {};
 }
 
-void simulation::end() noexcept {
-    world_->end();
-}
 runtime& simulation::first_runtime() noexcept {
     return world_->runtime_at(0);
 }

@@ -1,6 +1,6 @@
 // The real system: the kernel's calls, with their errors as values and without their signals.
 #include "queue_names.hpp"
-#include "signals_dispositions.hpp"
+#include "sigpipe_guard.hpp"
 
 #include <nowait/detail/sync.hpp>
 #include <nowait/detail/system.hpp>
@@ -131,10 +131,6 @@ int system::admit_signal(int, bool) noexcept {
 worker_host* system::workers() noexcept {
     return nullptr;
 }
-int system::catch_signal(int, bool, void (*)(int)) noexcept {
-    return -ENOSYS;
-}
-void system::release_signal(int) noexcept {}
 
 namespace {
 
@@ -142,40 +138,6 @@ template <class T>
 long negated(T result) noexcept {
     return result >= 0 ? static_cast<long>(result) : -static_cast<long>(errno);
 }
-
-/// SIGPIPE kept away from this thread for the length of a call, for kernels and calls without a flag for it: blocked before,
-/// and if the call raised it, taken off again; unless one was pending before, which is then not ours to take.
-class sigpipe_guard {
-public:
-    sigpipe_guard() noexcept {
-        sigemptyset(&pipe_);
-        sigaddset(&pipe_, SIGPIPE);
-        sigset_t pending;
-        sigemptyset(&pending);
-        sigpending(&pending);
-        was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-        if (!was_pending_)
-            pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-    }
-    sigpipe_guard(const sigpipe_guard&) = delete;
-    sigpipe_guard& operator=(const sigpipe_guard&) = delete;
-    long finish(long outcome) noexcept {
-        if (was_pending_)
-            return outcome;
-        if (outcome == -EPIPE) {
-            const timespec at_once{0, 0};
-            while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
-            }
-        }
-        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-        return outcome;
-    }
-
-private:
-    sigset_t pipe_{};
-    sigset_t before_{};
-    bool was_pending_ = false;
-};
 
 class kernel_system final : public system {
 public:
@@ -467,10 +429,6 @@ public:
         }
         return 0;
     }
-    int catch_signal(int number, bool even_if_ignored, void (*handler)(int)) noexcept override {
-        return catch_kernel_signal(number, even_if_ignored, handler);
-    }
-    void release_signal(int number) noexcept override { release_kernel_signal(number); }
 
     [[nodiscard]] bool real() const noexcept override { return true; }
 
@@ -539,7 +497,8 @@ private:
                                           {"-nosignal", feature::nosignal},
                                           {"-defer_taskrun", feature::defer_taskrun},
                                           {"-taskrun_flag", feature::taskrun_flag},
-                                          {"-multishot_poll", feature::multishot_poll}};
+                                          {"-multishot_poll", feature::multishot_poll},
+                                          {"-ring_nonblocking", feature::ring_nonblocking}};
         while (*list != '\0') {
             const std::size_t length = std::strcspn(list, ",");
             for (const named& n : names) {

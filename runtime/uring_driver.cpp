@@ -2,13 +2,17 @@
 #include "uring_driver.hpp"
 
 #include "fork_watch.hpp"
+#include "sigpipe_guard.hpp"
 #include "standard_numbers.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <new>
 #include <utility>
 
+#include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -75,7 +79,8 @@ public:
     ~uring_driver() override {
         if (!abandoned_) {
             hand_over(&earlier_rings); // before the memory is somebody else's
-            io_uring_queue_exit(&ring_);
+            if (!surrendered_)
+                io_uring_queue_exit(&ring_);
             ::close(wake_fd_);
         }
     }
@@ -138,6 +143,10 @@ public:
     void start(transfer& work) noexcept override {
         ++held_;
         work.cancelling = false;
+        if (!calls_.has(feature::ring_nonblocking) && would_answer(work)) {
+            answers_.push_back(work);
+            return;
+        }
         io_uring_sqe* sqe = next_entry();
         if (sqe == nullptr) {
             backlog_transfers_.push_back(work);
@@ -184,6 +193,9 @@ public:
         collect_before_wait();
         if (delivered_)
             return;
+        // What the kernel does not take now (it is short of memory, or its completion queue is full) it does not ask for later.
+        if (io_uring_sq_ready(&ring_) != 0 || !backlog_empty())
+            deadline = std::min(deadline, calls_.now() + std::chrono::milliseconds(1));
         __kernel_timespec relative{};
         io_uring_getevents_arg argument{};
         argument.sigmask_sz = _NSIG / 8;
@@ -201,8 +213,10 @@ public:
         }
         counters.enters.add();
         // EINTR, ETIME, EAGAIN and EBUSY all mean the same here: look at what is there, and let the loop decide.
-        note(io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), 0, 1, flags,
-                             reinterpret_cast<sigset_t*>(&argument), sizeof argument));
+        note(without_sigpipe([&] {
+            return io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), 0, 1, flags,
+                                   reinterpret_cast<sigset_t*>(&argument), sizeof argument);
+        }));
         reap();
         drain_backlog();
     }
@@ -217,7 +231,8 @@ public:
     void abandon() noexcept override {
         // After fork the ring's memory is shared with the parent: no index may move. The numbers are ours to close.
         abandoned_ = true;
-        ::close(ring_.ring_fd);
+        if (!surrendered_)
+            ::close(ring_.ring_fd);
         ::close(wake_fd_);
     }
 
@@ -242,7 +257,7 @@ private:
 
     [[nodiscard]] bool backlog_empty() const noexcept {
         return backlog_.empty() && backlog_transfers_.empty() && removals_.empty() && cancels_.empty() &&
-               dropped_.empty() && dropped_transfers_.empty();
+               dropped_.empty() && dropped_transfers_.empty() && answers_.empty();
     }
 
     /// A free entry, submitting what is queued if there is none. nullptr: the kernel takes nothing now (EBUSY, EAGAIN).
@@ -271,20 +286,73 @@ private:
         finish(sqe, &source);
     }
 
+    /// Whether a kernel that does not wait for O_NONBLOCK files would answer EAGAIN.
+    [[nodiscard]] bool would_answer(const transfer& work) noexcept {
+        file_info info;
+        return calls_.inspect(work.fd, info) == 0 && (info.flags & O_NONBLOCK) != 0 &&
+               calls_.ready(work.fd, work.write ? POLLOUT : POLLIN) == 0;
+    }
+
+    /// The ring's own writes have a flag against SIGPIPE too, but not on every kernel, and not for every file.
+    [[nodiscard]] bool may_raise(const transfer& work) const noexcept {
+        return work.write && (work.plain || !calls_.has(feature::nosignal));
+    }
+
+    /// What a write raises, it raises in the call that submits it or in the one that lets it go on.
+    template <class Call>
+    int without_sigpipe(Call call) noexcept {
+        if (raising_ == 0)
+            return call();
+        sigpipe_guard guard;
+        const int outcome = call();
+        (void)guard.finish(-EPIPE);
+        return outcome;
+    }
+
     void prepare_transfer(io_uring_sqe& sqe, transfer& work) noexcept {
         // Offset -1: at the position, as read and write; the only one that streams have.
         const auto size = static_cast<unsigned>(work.size < (1u << 30) ? work.size : (1u << 30));
         if (work.write) {
             io_uring_prep_write(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
-            if (calls_.has(feature::nosignal) && !work.plain)
+            if (may_raise(work))
+                ++raising_;
+            else
                 sqe.rw_flags = 0x100; // RWF_NOSIGNAL
         } else {
             io_uring_prep_read(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
         }
+        ++transfers_;
         finish(sqe, &work);
     }
 
     [[nodiscard]] int failure() const noexcept override { return failure_; }
+
+    [[nodiscard]] bool surrender() noexcept override {
+        reap();
+        deliver_dropped();
+        std::size_t begun = transfers_;
+        const unsigned mask = *ring_.sq.kring_mask;
+        for (unsigned at = __atomic_load_n(ring_.sq.khead, __ATOMIC_ACQUIRE); at != ring_.sq.sqe_tail; ++at) {
+            const auto opcode = ring_.sq.sqes[at & mask].opcode;
+            begun -= opcode == IORING_OP_READ || opcode == IORING_OP_WRITE; // not taken yet
+        }
+        if (begun != 0)
+            return false;
+        for (list<poll_source>* waiting : {&backlog_, &removals_}) {
+            while (!waiting->empty())
+                waiting->pop_front();
+        }
+        for (list<transfer>* waiting : {&backlog_transfers_, &cancels_}) {
+            while (!waiting->empty())
+                waiting->pop_front();
+        }
+        hand_over(&earlier_rings);
+        io_uring_queue_exit(&ring_); // and the kernel forgets what was armed
+        surrendered_ = true;
+        waker_.armed = false;
+        held_ = transfers_ = raising_ = 0;
+        return true;
+    }
 
     void note(int outcome) noexcept {
         if (outcome == -EPERM || outcome == -EACCES || outcome == -ENOSYS || outcome == -EBADF)
@@ -294,16 +362,18 @@ private:
     void submit() noexcept {
         counters.enters.add();
         // A short submit leaves the rest in the queue for the next time; EINTR, EAGAIN and EBUSY leave everything.
-        note(io_uring_submit_and_get_events(&ring_));
+        note(without_sigpipe([this] { return io_uring_submit_and_get_events(&ring_); }));
     }
 
     void collect_before_wait() noexcept {
         delivered_ = false;
         reap();
         drain_backlog();
-        if (!delivered_ && (io_uring_sq_ready(&ring_) != 0)) {
+        for (unsigned left = io_uring_sq_ready(&ring_); !delivered_ && left != 0;) {
             submit();
             reap();
+            const unsigned still = io_uring_sq_ready(&ring_);
+            left = still < left ? still : 0; // as long as it takes some
         }
     }
 
@@ -356,9 +426,12 @@ private:
                     arm(source); // refused before the downgrade was known
                     return;
                 }
-            } else if (result == -EOPNOTSUPP || result == -EINVAL) {
+            } else {
                 auto& work = static_cast<transfer&>(*target);
-                if (work.write && !work.cancelling && calls_.has(feature::nosignal) && !work.plain) {
+                --transfers_;
+                if (may_raise(work)) {
+                    --raising_;
+                } else if (work.write && !work.cancelling && (result == -EOPNOTSUPP || result == -EINVAL)) {
                     work.plain = true; // this file knows no flags; others do
                     start(work);
                     return;
@@ -373,7 +446,7 @@ private:
         target->on_event(*target, result, more);
     }
 
-    void drain_backlog() noexcept {
+    void deliver_dropped() noexcept {
         // What was taken back before it was submitted: its last report, delivered here because nothing calls back from disarm().
         while (!dropped_.empty()) {
             poll_source& source = dropped_.pop_front();
@@ -387,6 +460,20 @@ private:
             delivered_ = true;
             work.on_event(work, -ECANCELED, false);
         }
+        // Only what stands there now: who is answered may start again.
+        list<transfer> due;
+        while (!answers_.empty())
+            due.push_back(answers_.pop_front());
+        while (!due.empty()) {
+            transfer& work = due.pop_front();
+            --held_;
+            delivered_ = true;
+            work.on_event(work, -EAGAIN, false);
+        }
+    }
+
+    void drain_backlog() noexcept {
+        deliver_dropped();
         if (backlog_empty() || !bound_)
             return;
         while (!backlog_empty()) {
@@ -421,15 +508,19 @@ private:
     bool bound_ = false;
     bool multishot_ = true;
     bool abandoned_ = false;
+    bool surrendered_ = false;
     int failure_ = 0;
     bool delivered_ = false;
     std::size_t held_ = 0;
+    std::size_t raising_ = 0;   // writes in the ring or the kernel's hands that may raise SIGPIPE
+    std::size_t transfers_ = 0; // of these, the ones that stand in the ring or are in the kernel's hands
     list<poll_source> backlog_;
     list<poll_source> removals_;
     list<transfer> backlog_transfers_;
     list<transfer> cancels_;
     list<poll_source> dropped_;
     list<transfer> dropped_transfers_;
+    list<transfer> answers_;
 };
 
 unsigned rounded_up(unsigned n) noexcept {

@@ -20,7 +20,6 @@
 #include <nowait/pipe_in_place.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
-#include <nowait/signals.hpp>
 #include <nowait/sleep.hpp>
 #include <nowait/stats.hpp>
 #include <nowait/stop.hpp>

@@ -324,8 +324,9 @@ public:
 
     /// "uring" or "poll".
     [[nodiscard]] std::string_view driver() const noexcept;
-    /// Why this driver: "preferred and available", "asked for by NOWAIT_DRIVER", "because io_uring_setup: EPERM", ...
-    [[nodiscard]] const std::string& driver_reason() const noexcept { return reason_; }
+    /// Why this driver: "preferred and available", "asked for by NOWAIT_DRIVER", "because io_uring_setup: EPERM", ... Both may
+    /// change while the runtime runs: where the ring is refused in mid-life and was not asked for by name, epoll takes over.
+    [[nodiscard]] const std::string& driver_reason() const noexcept;
     /// Any thread. A snapshot.
     [[nodiscard]] runtime_stats stats() const noexcept { return loop_->snapshot(); }
     /// Gives recycled frames back to the allocator.
@@ -335,7 +336,7 @@ public:
     [[nodiscard]] detail::loop& get_loop() const noexcept { return *loop_; }
 
 private:
-    runtime(std::unique_ptr<detail::loop> made, std::string reason) noexcept;
+    explicit runtime(std::unique_ptr<detail::loop> made) noexcept;
 
     // std::function wants copies; a task is made once, so the callable may be shared instead.
     template <class Function>
@@ -347,7 +348,6 @@ private:
     join_handle<T> start(task<T>&& what, detail::join_state<T>* state);
 
     std::unique_ptr<detail::loop> loop_;
-    std::string reason_;
 };
 
 namespace detail {

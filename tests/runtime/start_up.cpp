@@ -1,6 +1,7 @@
 // Which driver runs and why, and what is said when none can.
 #include "child_process.hpp"
 #include "runs.hpp"
+#include "sandbox.hpp"
 
 #include <nowait/pipe.hpp>
 #include <nowait/sleep.hpp>
@@ -13,10 +14,6 @@
 #include <string>
 #include <vector>
 
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,23 +24,10 @@ using nowait::runtime_options;
 using nowait::task;
 using nowait_test::in_child;
 using nowait_test::make_runtime;
+using nowait_test::refuse;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// From now on `call` ends with `error`, in this process.
-bool refuse(int call, int error) {
-    const std::array<sock_filter, 4> filter{{
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    }};
-    const sock_fprog program{static_cast<unsigned short>(filter.size()),
-                             const_cast<sock_filter*>(filter.data())};
-    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 task<int> a_byte_that_has_to_be_waited_for() {
     nowait::pipe_pair pipe = nowait::make_pipe().value();
@@ -92,7 +76,8 @@ TEST_CASE("the largest and the smallest rings work") {
     }
 }
 
-TEST_CASE("a ring that is refused after the start ends the run with an error, and nothing spins") {
+TEST_CASE("a ring that was asked for by name and is refused after the start ends the run with an error",
+          "[ring]") {
     const auto end = in_child([] {
         runtime_options options;
         options.driver = driver_choice::uring;
@@ -107,7 +92,7 @@ TEST_CASE("a ring that is refused after the start ends the run with an error, an
     CHECK(end.exit_code == 0);
 }
 
-TEST_CASE("the driver and its reason are told") {
+TEST_CASE("the driver and its reason are told", "[ring]") {
     runtime_options options;
     options.driver = driver_choice::uring;
     runtime asked = make_runtime(options);
@@ -122,7 +107,7 @@ TEST_CASE("the driver and its reason are told") {
     CHECK(works(options) == 0);
 }
 
-TEST_CASE("NOWAIT_DRIVER chooses, and an unknown name is an error") {
+TEST_CASE("NOWAIT_DRIVER chooses, and an unknown name is an error", "[ring]") {
     auto with = [](const char* name, auto check) {
         return in_child([&] {
                    ::setenv("NOWAIT_DRIVER", name, 1);
@@ -196,7 +181,7 @@ TEST_CASE("a refused ring that was not asked for is replaced, and the reason nam
     }
 }
 
-TEST_CASE("with io_uring_register refused the ring works all the same") {
+TEST_CASE("with io_uring_register refused the ring works all the same", "[ring]") {
     const auto end = in_child([] {
         if (!refuse(SYS_io_uring_register, EPERM))
             return 9;

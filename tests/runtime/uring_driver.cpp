@@ -115,16 +115,16 @@ void flood(const runtime_options& options, int count) {
 
 } // namespace
 
-TEST_CASE("a submission queue of four entries serves a thousand waiters") {
+TEST_CASE("a submission queue of four entries serves a thousand waiters", "[ring]") {
     flood(ring_of(4), 1000);
 }
 
-TEST_CASE("five hundred completions at once go through a completion queue of eight") {
+TEST_CASE("five hundred completions at once go through a completion queue of eight", "[ring]") {
     flood(ring_of(8, 8), 500);
     flood(ring_of(1, 1), 100);
 }
 
-TEST_CASE("a thousand polls on a ring of four entries, by hand") {
+TEST_CASE("a thousand polls on a ring of four entries, by hand", "[ring]") {
     raw_pipe pipe;
     auto ring = make_ring(4);
     std::deque<watched> all;
@@ -155,7 +155,7 @@ TEST_CASE("a thousand polls on a ring of four entries, by hand") {
         CHECK(one.last_reports == 1);
 }
 
-TEST_CASE("polls that are armed and removed before anything was submitted end once") {
+TEST_CASE("polls that are armed and removed before anything was submitted end once", "[ring]") {
     raw_pipe pipe;
     auto ring = make_ring(2);
     std::deque<watched> all;
@@ -172,7 +172,7 @@ TEST_CASE("polls that are armed and removed before anything was submitted end on
     }
 }
 
-TEST_CASE("a transfer that is cancelled ends once, and its buffer is left alone afterwards") {
+TEST_CASE("a transfer that is cancelled ends once, and its buffer is left alone afterwards", "[ring]") {
     struct read_work : transfer {
         std::unique_ptr<std::array<char, 16>> buffer = std::make_unique<std::array<char, 16>>();
         int ends = 0;
@@ -209,7 +209,7 @@ TEST_CASE("a transfer that is cancelled ends once, and its buffer is left alone 
     ::close(ends[1]);
 }
 
-TEST_CASE("a wait with a deadline in the past delivers what is there") {
+TEST_CASE("a wait with a deadline in the past delivers what is there", "[ring]") {
     raw_pipe pipe;
     auto ring = make_ring(8);
     watched one(pipe.ends[0]);
@@ -223,7 +223,7 @@ TEST_CASE("a wait with a deadline in the past delivers what is there") {
         ring->wait(driver::never);
 }
 
-TEST_CASE("a wake that comes before the wait is not lost") {
+TEST_CASE("a wake that comes before the wait is not lost", "[ring]") {
     auto ring = make_ring(8);
     ring->wake();
     ring->wait(driver::never);
@@ -264,7 +264,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a thousand signals a second disturb none of twenty thousand operations") {
+TEST_CASE("a thousand signals a second disturb none of twenty thousand operations", "[ring]") {
     interrupting signals;
     runtime runs = make_runtime();
     struct tally {
@@ -312,7 +312,7 @@ TEST_CASE("a thousand signals a second disturb none of twenty thousand operation
     CHECK(interrupting::count > 0);
 }
 
-TEST_CASE("no io-wq thread is started for pipes") {
+TEST_CASE("no io-wq thread is started for pipes", "[ring]") {
     runtime runs = make_runtime(ring_of(64));
     int completed = 0;
     REQUIRE(runs.run([](int& seen) -> task<> {
@@ -343,7 +343,7 @@ TEST_CASE("no io-wq thread is started for pipes") {
     CHECK(completed == 50);
 }
 
-TEST_CASE("an operation that one thread has started is not lost when that thread ends") {
+TEST_CASE("an operation that one thread has started is not lost when that thread ends", "[ring]") {
     // The runtime stays with its thread: another one is told so at once, and what was in flight is closed with the runtime.
     auto runs = std::make_unique<runtime>(make_runtime(ring_of(8)));
     nowait::pipe_pair pipe = nowait::make_pipe().value();
@@ -356,7 +356,7 @@ TEST_CASE("an operation that one thread has started is not lost when that thread
     CHECK(handle.done());
 }
 
-TEST_CASE("counters: a wait of the ring is one submission and one completion") {
+TEST_CASE("counters: a wait of the ring is one submission and one completion", "[ring]") {
     runtime runs = make_runtime(ring_of(64));
     REQUIRE(runs.run([]() -> task<> {
                     nowait::pipe_pair pipe = nowait::make_pipe().value();

@@ -49,8 +49,11 @@ child_end in_child(const std::function<int()>& body) {
 }
 
 child_end run_again(const std::vector<std::string>& arguments,
-                    const std::vector<std::pair<std::string, std::string>>& environment) {
+                    const std::vector<std::pair<std::string, std::string>>& environment,
+                    const std::function<bool()>& before) {
     return in_child([&] {
+        if (before && !before())
+            return 124;
         for (const auto& [name, value] : environment)
             ::setenv(name.c_str(), value.c_str(), 1);
         ::dup2(2, 1);

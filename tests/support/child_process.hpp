@@ -18,7 +18,9 @@ struct child_end {
 [[nodiscard]] child_end in_child(const std::function<int()>& body);
 
 /// Runs this test program again, with these arguments and these changes to the environment. Killed after 60 s.
+/// `before` is called in the new process first; if it says false, the exit code is 124.
 [[nodiscard]] child_end run_again(const std::vector<std::string>& arguments,
-                                  const std::vector<std::pair<std::string, std::string>>& environment);
+                                  const std::vector<std::pair<std::string, std::string>>& environment,
+                                  const std::function<bool()>& before = {});
 
 } // namespace nowait_test

@@ -86,6 +86,7 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     std::uint8_t idle_events = 0; // events in a row that nobody waited for: a few of them drop the poll
     std::uint8_t unproved_passes = 0;
     int poll_error = 0;
+    bool unpollable = false; // a poll was refused: there is nothing to wait for
 
     list<descriptor_operation> waiters;
 
@@ -119,6 +120,8 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     void on_transfer(long result) noexcept;
     void prove() noexcept;
     void cancel_waiters() noexcept;
+    /// The driver that knew of this has surrendered: another one takes over.
+    void move_to(driver& next) noexcept;
 };
 
 /// How attempts are made on a descriptor, from the best rung down.

@@ -89,6 +89,10 @@ public:
     virtual void wake() noexcept = 0;
     /// Not 0 once the kernel has refused to let it wait at all (a sandbox closed after the start): nothing will come any more.
     [[nodiscard]] virtual int failure() const noexcept { return 0; }
+    /// After a refusal: lets go of everything, so that another driver can watch what this one watched and perform what it had not
+    /// begun. Only counters and wake() are used from then on. False: the kernel has memory in its hands and will not say
+    /// when it is done with it, so nobody can take over.
+    [[nodiscard]] virtual bool surrender() noexcept { return false; }
     /// In a child after fork: closes numbers, touches nothing that is shared with the parent.
     virtual void abandon() noexcept = 0;
     /// On the thread that will run the loop, once, before anything else.

@@ -16,12 +16,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
 class descriptor;
 class driver;
+struct driver_counters;
 class frame_pool;
 class worker_pool_state;
 struct direction;
@@ -41,6 +43,8 @@ public:
     [[nodiscard]] bool post(ready_node& node) noexcept;
     /// Any thread, signal handlers too: asks the loop to stop everything it runs.
     void request_stop() noexcept;
+    /// Another driver does the waiting from now on; the old one is not woken any more when this returns.
+    void rewire(driver& wakes) noexcept;
 
     /// A waiter of this loop has been chosen by another thread, under the lock of the object that it waits on, and will be
     /// posted. Until arrived() the loop's destructor leaves the waiter's frame alone.
@@ -61,6 +65,7 @@ private:
     friend class loop_stepper;
     ~mailbox() = default;
     void close() noexcept;
+    void await_wakers() const noexcept;
 
     inbox<real_sync> inbox_;
     real_sync::atomic<bool> stop_requested_{false};
@@ -179,8 +184,11 @@ public:
     /// Who runs what would block this loop; found when it is first needed (see pool_of). The loop holds a reference.
     worker_pool_state* pool = nullptr;
     bool owns_pool = false;
-    /// The driver is not the one that was preferred.
-    bool fell_back = false;
+    /// Why this driver; and 1 if it is not the one that was preferred.
+    std::string reason;
+    counter fallbacks;
+    /// Makes the driver that takes over if the present one is refused in mid-life. Null: a refusal ends the run.
+    int (*substitute)(system&, std::unique_ptr<driver>&) = nullptr;
     /// Called with what a detached task threw, before std::terminate.
     void (*unhandled)(std::exception_ptr) = nullptr;
 
@@ -201,6 +209,7 @@ private:
     [[nodiscard]] bool spin() noexcept;
     void run_posted_functions() noexcept;
     void destroy_frames() noexcept;
+    [[nodiscard]] bool replace_driver(const char* call, int error) noexcept;
 
     ready_node* ready_head_ = nullptr;
     ready_node** ready_tail_ = &ready_head_;
@@ -217,6 +226,9 @@ private:
 
     system* system_;
     std::unique_ptr<driver> driver_;
+    std::unique_ptr<driver> retired_; // refused in mid-life: readers of its counters may still be about
+    // The present driver's. Release, paired with the acquire of snapshot(), which any thread may call.
+    real_sync::atomic<const driver_counters*> counted_;
     mailbox* mailbox_;
     frame_pool* frames_;
     frame_pool* outer_frames_ = nullptr;

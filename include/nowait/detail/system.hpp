@@ -20,11 +20,12 @@ namespace detail {
 /// Kernel features that can be masked, one bit each. NOWAIT_FEATURES names those to go without, separated by commas, each
 /// with a minus sign in front: `NOWAIT_FEATURES=-nosignal,-defer_taskrun`.
 enum class feature : std::uint32_t {
-    nowait = 1,         ///< RWF_NOWAIT on pipes
-    nosignal = 2,       ///< RWF_NOSIGNAL
-    defer_taskrun = 4,  ///< IORING_SETUP_DEFER_TASKRUN (and SINGLE_ISSUER)
-    taskrun_flag = 8,   ///< IORING_SETUP_TASKRUN_FLAG
-    multishot_poll = 16 ///< POLL_ADD that stays armed
+    nowait = 1,           ///< RWF_NOWAIT on pipes
+    nosignal = 2,         ///< RWF_NOSIGNAL
+    defer_taskrun = 4,    ///< IORING_SETUP_DEFER_TASKRUN (and SINGLE_ISSUER)
+    taskrun_flag = 8,     ///< IORING_SETUP_TASKRUN_FLAG
+    multishot_poll = 16,  ///< POLL_ADD that stays armed
+    ring_nonblocking = 32 ///< ring reads and writes of O_NONBLOCK files wait; without it they end with EAGAIN
 };
 
 /// What kind of file a descriptor is, as far as waiting goes.
@@ -134,12 +135,6 @@ public:
     virtual int admit_signal(int signal, bool admitted) noexcept;
     /// Who runs the workers of a pool, if not threads of this system.
     [[nodiscard]] virtual worker_host* workers() noexcept;
-
-    // Signals of the process, for those who ask for them. The handler may run on any thread, at any moment.
-    /// EBUSY: somebody handles it. EPERM: it is ignored, and not to be taken all the same. To be called once for each holder.
-    virtual int catch_signal(int number, bool even_if_ignored, void (*handler)(int)) noexcept;
-    /// The last holder's: what was there before is there again, unless somebody has replaced the handler meanwhile.
-    virtual void release_signal(int number) noexcept;
 
     /// True for the one that talks to the kernel, whose attempts may be inlined.
     [[nodiscard]] virtual bool real() const noexcept { return false; }

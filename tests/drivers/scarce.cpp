@@ -1,0 +1,181 @@
+// A kernel that is short of memory: smaller rings, submissions that are taken in part.
+#include "drivers_support.hpp"
+
+#include <atomic>
+#include <thread>
+
+#include <dlfcn.h>
+#include <liburing.h>
+
+namespace {
+
+// While set: each call takes one entry at most, and after so many calls none at all (EAGAIN, EBUSY).
+std::atomic<bool> short_submits{false};
+std::atomic<int> refuse_every{0};
+std::atomic<int> short_calls{0};
+std::atomic<int> refused_calls{0};
+
+} // namespace
+
+// In place of liburing's own: a submission that the kernel cut short is made by offering it less.
+extern "C" int io_uring_submit_and_get_events(io_uring* ring) {
+    using function = int (*)(io_uring*);
+    if (!short_submits.load(std::memory_order_relaxed)) {
+        static const auto original =
+            reinterpret_cast<function>(::dlsym(RTLD_NEXT, "io_uring_submit_and_get_events"));
+        return original(ring);
+    }
+    const int call = short_calls.fetch_add(1) + 1;
+    if (const int every = refuse_every.load(); every != 0 && call % every != 0) {
+        refused_calls.fetch_add(1);
+        return call % 2 == 0 ? -EAGAIN : -EBUSY;
+    }
+    // Publishes everything that is queued, as the original does, and then offers one entry.
+    io_uring_sq& sq = ring->sq;
+    unsigned tail = *sq.ktail;
+    const unsigned mask = *sq.kring_mask;
+    for (unsigned at = sq.sqe_head; at != sq.sqe_tail; ++at, ++tail)
+        sq.array[tail & mask] = at & mask;
+    sq.sqe_head = sq.sqe_tail;
+    __atomic_store_n(sq.ktail, tail, __ATOMIC_RELEASE);
+    const bool any = __atomic_load_n(sq.khead, __ATOMIC_ACQUIRE) != tail;
+    const long n =
+        ::syscall(SYS_io_uring_enter, ring->ring_fd, any ? 1 : 0, 0, IORING_ENTER_GETEVENTS, nullptr, 0);
+    return n >= 0 ? static_cast<int>(n) : -errno;
+}
+
+namespace drivers_tests {
+
+namespace {
+
+int work_is_done(const runtime_options& options, std::string_view expected) {
+    auto made = runtime::create(options);
+    CHILD_REQUIRE(made && made->driver() == expected);
+    const auto ran = made->run([]() -> task<int> {
+        nowait::pipe_pair pipe = nowait::make_pipe().value();
+        outcome one;
+        auto waiting = nowait::spawn(read_into(pipe.reader, one));
+        (void)co_await nowait::sleep_for(1ms);
+        (void)co_await pipe.writer.write("x");
+        (void)co_await waiting.join();
+        co_return one.text == "x" ? 0 : 1;
+    }());
+    CHILD_REQUIRE(ran.value_or(1) == 0);
+    return 0;
+}
+
+} // namespace
+
+TEST_CASE("US-04 ENOMEM for rings above 256 entries: a smaller ring, sixty-four times") {
+    expect_success(in_child([] {
+        ::unsetenv("NOWAIT_DRIVER");
+        CHILD_REQUIRE(nowait_test::refuse_above(SYS_io_uring_setup, 256, ENOMEM));
+        std::vector<runtime> many;
+        for (int i = 0; i < 64; ++i) {
+            runtime_options options;
+            options.ring_entries = 4096;
+            auto made = runtime::create(options);
+            CHILD_REQUIRE(made && made->driver() == "uring" && made->stats().driver_fallbacks == 0);
+            many.push_back(std::move(*made));
+        }
+        runtime_options options;
+        options.ring_entries = 4096;
+        options.driver = driver_choice::uring;
+        return work_is_done(options, "uring");
+    }));
+}
+
+TEST_CASE("US-04 ENOMEM for every ring: epoll, unless the ring was asked for by name") {
+    expect_success(in_child([] {
+        ::unsetenv("NOWAIT_DRIVER");
+        CHILD_REQUIRE(refuse(SYS_io_uring_setup, ENOMEM));
+        runtime_options options;
+        CHILD_REQUIRE(work_is_done(options, "poll") == 0);
+        CHILD_REQUIRE(runtime::create(options)->driver_reason() == "because io_uring_setup: ENOMEM");
+        options.driver = driver_choice::uring;
+        CHILD_REQUIRE(error_of(runtime::create(options)) == ENOMEM);
+        return 0;
+    }));
+}
+
+TEST_CASE("US-02 the error of a refused ring is the kernel's, whatever errno says") {
+    expect_success(in_child([] {
+        CHILD_REQUIRE(refuse(SYS_io_uring_setup, EPERM));
+        runtime_options options;
+        options.driver = driver_choice::uring;
+        for (const int stale : {0, ENOENT}) {
+            errno = stale;
+            const auto made = runtime::create(options);
+            CHILD_REQUIRE(error_of(made) == EPERM);
+            CHILD_REQUIRE(nowait::explain(made.error(), nowait::subject::runtime).find("io_uring_disabled") !=
+                          std::string::npos);
+        }
+        return 0;
+    }));
+}
+
+TEST_CASE("US-06 without any right, and with little memory to lock") {
+    expect_success(in_child([] {
+        // Root is root by its capabilities: another user has none.
+        if (::getuid() == 0)
+            CHILD_REQUIRE(::setgid(65534) == 0 && ::setuid(65534) == 0);
+        return work_is_done({},
+                            std::getenv("NOWAIT_DRIVER") == nullptr ? "uring" : std::getenv("NOWAIT_DRIVER"));
+    }));
+}
+
+namespace {
+
+/// Many reads wait at once, and all of them end.
+task<int> many_waits(int count) {
+    std::vector<nowait::pipe_pair> pipes;
+    std::vector<outcome> outcomes(static_cast<std::size_t>(count));
+    std::vector<nowait::join_handle<void>> readers;
+    for (int i = 0; i < count; ++i)
+        pipes.push_back(nowait::make_pipe().value());
+    for (std::size_t i = 0; i < pipes.size(); ++i)
+        readers.push_back(nowait::spawn(read_into(pipes[i].reader, outcomes[i])));
+    while (nowait::current_stats().of(nowait::operation_kind::read).armed < pipes.size())
+        co_await nowait::yield();
+    // Another thread writes, and there is no timer: the loop sleeps, and may not do so on entries that were not taken.
+    std::thread writer([&pipes] {
+        for (auto& pipe : pipes)
+            (void)!::write(pipe.writer.native_handle(), "x", 1);
+    });
+    for (auto& reader : readers)
+        (void)co_await reader.join();
+    writer.join();
+    for (const outcome& one : outcomes) {
+        if (one.text != "x")
+            co_return 2;
+    }
+    // Removals are submissions, too.
+    for (auto& pipe : pipes)
+        (void)pipe.reader.close();
+    co_return 0;
+}
+
+} // namespace
+
+TEST_CASE("submissions that are cut short, or not taken at all for a while, lose nothing") {
+    struct case_of {
+        unsigned entries;
+        int refuse;
+    };
+    const case_of one = GENERATE(case_of{256, 0}, case_of{8, 0}, case_of{256, 3}, case_of{4, 4});
+    CAPTURE(one.entries, one.refuse);
+    runtime_options options;
+    options.driver = driver_choice::uring;
+    options.ring_entries = one.entries;
+    runtime runs = make_runtime(options);
+    short_calls = refused_calls = 0;
+    refuse_every = one.refuse;
+    short_submits = true;
+    const auto ran = runs.run(many_waits(50));
+    short_submits = false;
+    CHECK(ran.value_or(9) == 0);
+    CHECK(short_calls.load() >= 50); // it was really one at a time
+    CHECK((refused_calls.load() > 0) == (one.refuse != 0));
+}
+
+} // namespace drivers_tests
