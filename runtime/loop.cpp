@@ -530,21 +530,29 @@ void loop::remove_descriptor(descriptor& block) noexcept {
 void loop::destroy_frames() noexcept {
     // Leaves first: a parent's locals may be borrowed by its child. Composed operations start their children later than the
     // frame that holds them, so the youngest root goes first.
+    promise_base* root = nullptr;
+    promise_base* leaf = nullptr;
     while (!parts_->roots.empty()) {
-        auto& root = parts_->roots.back();
-        promise_base* leaf = &root;
+        // On from the parent of the last one, unless something was started meanwhile: a chain may be a hundred thousand deep.
+        if (leaf == nullptr || root != &parts_->roots.back())
+            leaf = root = &parts_->roots.back();
         while (leaf->child != nullptr)
             leaf = leaf->child;
+        promise_base* const parent = leaf->parent;
         frame_owner* owner = nullptr;
-        if (leaf->parent != nullptr) {
-            leaf->parent->child = nullptr;
+        if (parent != nullptr) {
+            parent->child = nullptr;
         } else {
             static_cast<list_node&>(*leaf).unlink();
             owner = leaf->owner;
         }
         leaf->self.destroy();
+        // What its destructors have posted never runs, and its node may be the next to go: nothing may be linked to it.
+        ready_head_ = nullptr;
+        ready_tail_ = &ready_head_;
         if (owner != nullptr && owner->frame_abandoned != nullptr)
             owner->frame_abandoned(*owner);
+        leaf = parent;
     }
     live = 0;
 }

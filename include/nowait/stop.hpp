@@ -50,17 +50,21 @@ public:
     inplace_stop_source() = default;
     inplace_stop_source(const inplace_stop_source&) = delete;
     inplace_stop_source& operator=(const inplace_stop_source&) = delete;
+    ~inplace_stop_source() {
+        if (in_turn_) [[unlikely]]
+            leave_turn();
+    }
 
     /// Calls every registered callback, in order of registration. Returns false if a stop had been requested before.
-    /// Callbacks only post or unlink: no coroutine is resumed in here.
+    /// Callbacks only post or unlink: no coroutine is resumed in here. Called inside a callback of another source, it says at
+    /// once that a stop is requested, and its own callbacks follow when the other's have been called: sources that pass a stop
+    /// on from one to the next, however many, need no more stack than one.
     bool request_stop() noexcept {
         if (requested_)
             return false;
         requested_ = true;
-        while (!hooks_.empty()) {
-            detail::stop_hook& hook = hooks_.pop_front();
-            hook.on_stop(hook);
-        }
+        if (!hooks_.empty())
+            call_hooks();
         return true;
     }
     [[nodiscard]] bool stop_requested() const noexcept { return requested_; }
@@ -70,8 +74,14 @@ public:
     void add(detail::stop_hook& hook) noexcept { hooks_.push_back(hook); }
 
 private:
+    NOWAIT_API void call_hooks() noexcept;
+    NOWAIT_API void leave_turn() noexcept;
+
     detail::list<detail::stop_hook> hooks_;
+    inplace_stop_source* next_in_turn_ =
+        nullptr; // of those whose callbacks are still to be called on this thread
     bool requested_ = false;
+    bool in_turn_ = false;
 };
 
 inline bool inplace_stop_token::stop_requested() const noexcept {
