@@ -2,14 +2,19 @@
 #pragma once
 
 #include <nowait/algorithms.hpp>
+#include <nowait/async_generator.hpp>
+#include <nowait/async_mutex.hpp>
 #include <nowait/blocking.hpp>
 #include <nowait/broadcast.hpp>
 #include <nowait/buffered_writer.hpp>
 #include <nowait/channel.hpp>
 #include <nowait/config.hpp>
+#include <nowait/event.hpp>
 #include <nowait/explain.hpp>
 #include <nowait/fifo.hpp>
+#include <nowait/interval.hpp>
 #include <nowait/io.hpp>
+#include <nowait/latch.hpp>
 #include <nowait/line_reader.hpp>
 #include <nowait/message.hpp>
 #include <nowait/mqueue_channel.hpp>
@@ -20,12 +25,15 @@
 #include <nowait/pipe_in_place.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
+#include <nowait/semaphore.hpp>
 #include <nowait/sleep.hpp>
 #include <nowait/stats.hpp>
 #include <nowait/stop.hpp>
 #include <nowait/task.hpp>
+#include <nowait/task_scope.hpp>
 #include <nowait/timeout.hpp>
 #include <nowait/wait.hpp>
 #include <nowait/when_all.hpp>
+#include <nowait/when_any.hpp>
 #include <nowait/worker_pool.hpp>
 #include <nowait/write_lock.hpp>

@@ -38,13 +38,10 @@ struct task_final_awaiter {
     void await_resume() const noexcept {}
 };
 
-template <class T>
-struct task_promise_base : promise_base {
-    outcome<T>* result = nullptr;
-
+/// A coroutine that may await, whatever it gives.
+struct awaiting_promise : promise_base {
     std::suspend_always initial_suspend() const noexcept { return {}; }
     task_final_awaiter final_suspend() const noexcept { return {}; }
-    void unhandled_exception() noexcept { result->set_error(std::current_exception()); }
 
     template <class U>
     task_awaiter<U> await_transform(task<U>&& inner,
@@ -69,6 +66,13 @@ struct task_promise_base : promise_base {
             return operation_awaiter<D>(*this, std::move(copy), at);
         }
     }
+};
+
+template <class T>
+struct task_promise_base : awaiting_promise {
+    outcome<T>* result = nullptr;
+
+    void unhandled_exception() noexcept { result->set_error(std::current_exception()); }
 };
 
 template <class T>

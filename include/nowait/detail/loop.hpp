@@ -110,6 +110,12 @@ public:
         return counters[static_cast<std::size_t>(kind)];
     }
 
+    /// A number below `n`, another one each time: where a fair choice begins. Of this loop alone, so a run can be repeated.
+    [[nodiscard]] std::size_t choose(std::size_t n) noexcept {
+        choice_ = choice_ * 6364136223846793005u + 1442695040888963407u;
+        return static_cast<std::size_t>(choice_ >> 33) % n;
+    }
+
     /// To the tail of the ready queue.
     void post(ready_node& node) noexcept {
         node.next_ready = nullptr;
@@ -219,6 +225,7 @@ private:
     bool running_ = false;
     bool bound_ = false;
     int budget_per_turn_;
+    std::uint64_t choice_ = 0;
     unsigned fork_generation_ = 0;
     unsigned spins_to_skip_ = 0; // sleeps that go without a spin, after spins that found nothing
     unsigned spin_backoff_ = 0;
