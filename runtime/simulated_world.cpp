@@ -39,8 +39,7 @@ simulated_world::simulated_world(const simulation_options& wanted)
 }
 
 simulated_world::~simulated_world() {
-    while (!threads_.empty())
-        threads_.pop_back();
+    end();
 }
 
 // --- chance and trace -----------------------------------------------------------------------------------------------------------
@@ -363,6 +362,9 @@ result<void> simulation::run() {
     return {};
 }
 
+void simulation::end() noexcept {
+    world_->end();
+}
 runtime& simulation::first_runtime() noexcept {
     return world_->runtime_at(0);
 }

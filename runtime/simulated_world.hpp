@@ -76,6 +76,10 @@ public:
 
     simulated_system kernel{*this};
 
+    void end() noexcept {
+        while (!threads_.empty())
+            threads_.pop_back();
+    }
     runtime& add_runtime();
     [[nodiscard]] runtime& runtime_at(std::size_t index) noexcept { return *threads_[index]->runs; }
     [[nodiscard]] std::size_t runtimes() const noexcept { return threads_.size(); }

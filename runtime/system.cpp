@@ -1,5 +1,6 @@
 // The real system: the kernel's calls, with their errors as values and without their signals.
 #include "queue_names.hpp"
+#include "signals_dispositions.hpp"
 #include "sigpipe_guard.hpp"
 
 #include <nowait/detail/sync.hpp>
@@ -131,6 +132,10 @@ int system::admit_signal(int, bool) noexcept {
 worker_host* system::workers() noexcept {
     return nullptr;
 }
+int system::catch_signal(int, bool, void (*)(int)) noexcept {
+    return -ENOSYS;
+}
+void system::release_signal(int) noexcept {}
 
 namespace {
 
@@ -429,6 +434,10 @@ public:
         }
         return 0;
     }
+    int catch_signal(int number, bool even_if_ignored, void (*handler)(int)) noexcept override {
+        return catch_kernel_signal(number, even_if_ignored, handler);
+    }
+    void release_signal(int number) noexcept override { release_kernel_signal(number); }
 
     [[nodiscard]] bool real() const noexcept override { return true; }
 

@@ -155,26 +155,29 @@ pool_shutdown_report worker_pool_state::shutdown(std::chrono::nanoseconds limit)
     auto queued = [this] {
         return numbers(work_account::bounded).queued + numbers(work_account::unbounded).queued;
     };
+    abandon(work_account::unbounded);
     interrupt_backoff backoff;
     for (;;) {
         const std::uint32_t seen = host().changes();
         interrupt_unbounded();
         if (present() <= myself)
             break;
-        // Those who have been abandoned are not waited for; but work that waits behind them is, as long as there is time.
-        if (present() <= myself + running(true) && queued() == 0)
+        // What has been abandoned is not waited for; but work that waits behind it is, as long as there is time.
+        if (present() <= myself + running().abandoned && queued() == 0)
             break;
         const auto now = host().now();
-        if (now >= deadline)
+        if (now >= deadline) {
+            abandon(work_account::bounded);
             break;
+        }
         host().await_change(seen, std::min(deadline, now + backoff.next()));
     }
     pool_shutdown_report report;
     report.dropped = queued();
     drop_queued();
-    report.abandoned = running(true);
-    report.unfinished = running(false) - report.abandoned;
-    report.unfinished -= std::min(report.unfinished, myself);
+    const running_work left = running();
+    report.abandoned = left.abandoned;
+    report.unfinished = left.all - std::min(left.all, left.abandoned + myself);
     reap(false);
     return report;
 }

@@ -188,33 +188,38 @@ public:
             }
         }
     }
-    /// Sends the signal to what runs on the unbounded account and can be interrupted; tells those who await abandonable work
-    /// that they need not wait.
+    /// Sends the signal to what runs on the unbounded account and can be interrupted.
     void interrupt_unbounded() noexcept {
         account& a = accounts_[1];
-        for (std::size_t skipped = 0;; ++skipped) {
+        for (std::size_t index = 0;; ++index) {
             worker* hit = nullptr;
             {
                 lock_scope held(a.lock);
                 std::size_t at = 0;
                 a.all.for_each([&](membership& each) {
-                    if (at++ != skipped || each.of.running == nullptr)
+                    if (at++ != index || each.of.running == nullptr || each.of.running->worker == nullptr)
                         return;
-                    job& what = *each.of.running;
-                    what.interrupted.store(true, std::memory_order_relaxed);
-                    if (what.worker != nullptr && each.of.region.begin_send()) {
+                    each.of.running->interrupted.store(true, std::memory_order_relaxed);
+                    if (each.of.region.begin_send()) {
                         hit = &each.of;
                         a.interrupts.add();
                     }
-                    // Claimed under the lock: its worker lets go of it only after it has taken the lock once more.
-                    if (what.abandonable && what.claim_end())
-                        what.ended(what, ECANCELED);
                 });
-                if (at <= skipped)
+                if (at <= index)
                     return;
             }
             send_to(hit);
         }
+    }
+    /// Tells those who await abandonable work that runs that it is abandoned.
+    void abandon(work_account which) noexcept {
+        account& a = accounts_[static_cast<std::size_t>(which)];
+        lock_scope held(a.lock);
+        a.all.for_each([](membership& each) {
+            // Told under the lock: the worker lets go of the job only after it has taken the lock once more.
+            if (job* const what = each.of.running; what != nullptr && what->abandonable && what->claim_end())
+                what->ended(*what, ECANCELED);
+        });
     }
     /// Work that nobody will run any more.
     void drop_queued() noexcept {
@@ -229,14 +234,20 @@ public:
     }
     /// Workers whose threads have not ended, those about to start included.
     [[nodiscard]] std::size_t present() const noexcept { return present_.load(std::memory_order_acquire); }
-    /// Of these, the ones that run work which `only_abandonable` says may be left behind, or all that run work.
-    [[nodiscard]] std::size_t running(bool only_abandonable) noexcept {
-        std::size_t count = 0;
+    struct running_work {
+        std::size_t all = 0;
+        std::size_t abandoned = 0; ///< of these: nobody awaits it any more
+    };
+    [[nodiscard]] running_work running() noexcept {
+        running_work count;
         for (account& a : accounts_) {
             lock_scope held(a.lock);
-            a.all.for_each([&](membership& each) {
-                if (each.of.busy && (!only_abandonable || each.of.may_be_abandoned))
-                    ++count;
+            a.all.for_each([&count](membership& each) {
+                count.all += each.of.busy ? 1 : 0;
+                count.abandoned += each.of.busy && each.of.running != nullptr &&
+                                           each.of.running->abandonable && each.of.running->end_claimed()
+                                       ? 1
+                                       : 0;
             });
         }
         return count;
@@ -289,7 +300,7 @@ private:
         worker& of;
     };
 
-    /// Invariants: the list link is its place among the idle; `children`, `busy`, `running`, `may_be_abandoned` and the flags are
+    /// Invariants: the list link is its place among the idle; `children`, `busy`, `running` and the flags are
     /// under the account's lock; `rested` and `has_submitted` are its own thread's.
     struct worker final : worker_body, list_node {
         worker(worker_pool_core& pool, account& where) noexcept : of(pool), in(where) {}
@@ -311,7 +322,6 @@ private:
         bool claimed = false;
         bool waking = true; // a new one is about to look
         bool busy = false;
-        bool may_be_abandoned = false;
         bool rested = false;
         bool has_submitted = false;
     };
@@ -460,7 +470,6 @@ private:
         what.at = job::stage::running;
         a.taken.add();
         w.busy = true;
-        w.may_be_abandoned = what.abandonable;
         w.keyed = what.keyed;
         w.key = what.key;
         if (what.interruptible || what.abandonable)
@@ -480,6 +489,7 @@ private:
         what.at = job::stage::over;
         what.worker = nullptr;
         w.running = nullptr;
+        w.busy = false;
         if (what.keyed) {
             if (job* const next = next_in_line(what); next != nullptr)
                 a.ready.push_back(*next); // this worker is about to look

@@ -26,6 +26,7 @@
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
 #include <nowait/semaphore.hpp>
+#include <nowait/signals.hpp>
 #include <nowait/sleep.hpp>
 #include <nowait/stats.hpp>
 #include <nowait/stop.hpp>

@@ -128,6 +128,10 @@ public:
     /// Runs what was spawned on the runtimes, likewise.
     result<void> run();
 
+    /// Destroys the runtimes, and with them what has not ended, where it waits: for tasks that borrow from what dies before the
+    /// simulation. Descriptors can still be closed after that; nothing can be run.
+    void end() noexcept;
+
     /// The runtime that run(task) uses, and others on the same simulated machine, as if each had a thread of its own.
     [[nodiscard]] runtime& first_runtime() noexcept;
     runtime& add_runtime();

@@ -136,6 +136,12 @@ public:
     /// Who runs the workers of a pool, if not threads of this system.
     [[nodiscard]] virtual worker_host* workers() noexcept;
 
+    // Signals of the process, for those who ask for them. The handler may run on any thread, at any moment.
+    /// EBUSY: somebody handles it. EPERM: it is ignored, and not to be taken all the same. To be called once for each holder.
+    virtual int catch_signal(int number, bool even_if_ignored, void (*handler)(int)) noexcept;
+    /// The last holder's: what was there before is there again, unless somebody has replaced the handler meanwhile.
+    virtual void release_signal(int number) noexcept;
+
     /// True for the one that talks to the kernel, whose attempts may be inlined.
     [[nodiscard]] virtual bool real() const noexcept { return false; }
     [[nodiscard]] bool has(feature f) const noexcept {

@@ -112,6 +112,7 @@ struct basic_pool_job : list_node {
         bool awaited = false;
         return claim_end(awaited);
     }
+    [[nodiscard]] bool end_claimed() const noexcept { return told_.load(std::memory_order_relaxed) == told; }
     /// For a thread that waits for the end by the host's means. False: it is over.
     [[nodiscard]] bool await_end() noexcept {
         std::uint32_t seen = open;

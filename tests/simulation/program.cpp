@@ -1,0 +1,194 @@
+#include "program.hpp"
+
+#include <random>
+#include <sstream>
+
+namespace nowait_test::programs {
+
+namespace {
+
+/// Not of <random>'s distributions, which differ between libraries.
+class chance {
+public:
+    explicit chance(std::uint64_t seed) : engine_(seed) {}
+    std::uint64_t below(std::uint64_t bound) { return engine_() % bound; }
+    bool one_in(std::uint64_t n) { return below(n) == 0; }
+
+private:
+    std::mt19937_64 engine_;
+};
+
+std::uint16_t some_size(chance& c) {
+    switch (c.below(8)) {
+    case 0:
+        return 4096; // fills a page
+    case 1:
+        return static_cast<std::uint16_t>(4097 + c.below(9000)); // may be short
+    case 2:
+        return static_cast<std::uint16_t>(1 + c.below(4096));
+    default:
+        return static_cast<std::uint16_t>(1 + c.below(64));
+    }
+}
+
+step some_step(chance& c, const program& p, std::size_t self) {
+    step s;
+    s.object = static_cast<std::uint8_t>(c.below(p.objects.size()));
+    s.actor = static_cast<std::uint8_t>(c.below(p.actors.size()));
+    s.size = some_size(c);
+    s.time = static_cast<std::uint16_t>(c.below(300));
+    s.priority = static_cast<std::uint16_t>(c.below(3));
+    const bool puts = (self % 2 == 0) != c.one_in(4); // most are either producers or consumers
+    switch (c.below(16)) {
+    case 0:
+        s.kind = step_kind::sleep;
+        break;
+    case 1:
+        s.kind = step_kind::yield;
+        break;
+    case 2:
+    case 3:
+        s.kind = step_kind::stop;
+        break;
+    case 4:
+        s.kind = c.one_in(3) ? (puts ? step_kind::close_in : step_kind::close_out) : step_kind::yield;
+        break;
+    case 5:
+        s.kind = step_kind::resize;
+        break;
+    case 6:
+        s.kind = puts ? step_kind::try_put : step_kind::try_take;
+        break;
+    default:
+        s.kind = puts ? step_kind::put : step_kind::take;
+    }
+    if (c.below(3) != 0)
+        s.bound = static_cast<bound_kind>(1 + c.below(3));
+    return s;
+}
+
+} // namespace
+
+program make_program(std::uint64_t seed) {
+    chance c(seed * 0x9e3779b97f4a7c15u + 1);
+    program p;
+    p.seed = seed;
+    p.runtimes = static_cast<std::uint8_t>(1 + c.below(2));
+    p.any_order = !c.one_in(5);
+    p.faults = c.one_in(2) ? 0 : 0.02 * static_cast<double>(1 + c.below(10));
+    p.breakage = c.one_in(4) ? 0.01 * static_cast<double>(1 + c.below(5)) : 0;
+    if (c.one_in(4))
+        p.budget = static_cast<int>(1 + c.below(3));
+    p.objects.resize(1 + c.below(3));
+    for (object_spec& o : p.objects) {
+        o.kind = static_cast<object_kind>(c.below(4));
+        o.capacity = static_cast<std::uint32_t>(c.below(4));
+        o.own_ends = c.one_in(2);
+    }
+    p.actors.resize(2 + c.below(6));
+    for (std::size_t i = 0; i < p.actors.size(); ++i) {
+        p.actors[i].runtime = static_cast<std::uint8_t>(c.below(p.runtimes));
+        const std::size_t steps = 1 + c.below(20);
+        for (std::size_t k = 0; k < steps; ++k)
+            p.actors[i].steps.push_back(some_step(c, p, i));
+    }
+    return p;
+}
+
+std::string describe(const program& p) {
+    static constexpr const char* objects[] = {"pipe channel", "kernel pipe", "channel", "queue"};
+    static constexpr const char* kinds[] = {"put",   "take", "try put",  "try take",  "sleep",
+                                            "yield", "stop", "close in", "close out", "resize"};
+    static constexpr const char* bounds[] = {"", ", with a time-out of ", ", until a token stops it",
+                                             ", until a source stops it"};
+    std::ostringstream out;
+    out << "seed " << p.seed << ", " << int{p.runtimes} << " runtimes, " << (p.any_order ? "any" : "fixed")
+        << " order, "
+        << "faults " << p.faults << ", breakage " << p.breakage << ", budget " << p.budget << '\n';
+    for (std::size_t i = 0; i < p.objects.size(); ++i) {
+        out << "  object " << i << ": " << objects[static_cast<int>(p.objects[i].kind)] << ", capacity "
+            << p.objects[i].capacity << (p.objects[i].own_ends ? ", each actor has its own ends\n" : "\n");
+    }
+    for (std::size_t i = 0; i < p.actors.size(); ++i) {
+        out << "  actor " << i << " on runtime " << int{p.actors[i].runtime} << '\n';
+        for (const step& s : p.actors[i].steps) {
+            out << "    " << kinds[static_cast<int>(s.kind)];
+            switch (s.kind) {
+            case step_kind::sleep:
+                out << ' ' << s.time << " us";
+                break;
+            case step_kind::yield:
+                break;
+            case step_kind::stop:
+                out << " actor " << int{s.actor};
+                break;
+            default:
+                out << " object " << int{s.object};
+                if (s.kind <= step_kind::try_take)
+                    out << ", " << s.size << " bytes, priority " << s.priority;
+                if (s.kind <= step_kind::take) {
+                    out << bounds[static_cast<int>(s.bound)];
+                    if (s.bound == bound_kind::timeout)
+                        out << s.time << " us";
+                }
+            }
+            out << '\n';
+        }
+    }
+    return out.str();
+}
+
+program shrink(program failing, const pipe_channel_factory& make_pipe_channel) {
+    constexpr std::uint64_t tries = 24; // what is left out changes the order of everything
+    const auto still_fails = [&](program candidate) {
+        for (std::uint64_t i = 0; i < tries; ++i) {
+            candidate.seed = failing.seed + i;
+            if (!run_program(candidate, make_pipe_channel).failure.empty()) {
+                failing = candidate;
+                return true;
+            }
+        }
+        return false;
+    };
+    for (bool shorter = true; shorter;) {
+        shorter = false;
+        const auto attempt = [&](auto change) {
+            program candidate = failing;
+            change(candidate);
+            shorter = still_fails(std::move(candidate)) || shorter;
+        };
+        if (failing.faults > 0)
+            attempt([](program& p) { p.faults = 0; });
+        if (failing.breakage > 0)
+            attempt([](program& p) { p.breakage = 0; });
+        if (failing.any_order)
+            attempt([](program& p) { p.any_order = false; });
+        if (failing.runtimes > 1) {
+            attempt([](program& p) {
+                p.runtimes = 1;
+                for (actor& a : p.actors)
+                    a.runtime = 0;
+            });
+        }
+        // An actor stays, without steps, so that the numbers of the others mean the same.
+        for (std::size_t i = failing.actors.size(); i-- > 0;) {
+            if (!failing.actors[i].steps.empty())
+                attempt([i](program& p) { p.actors[i].steps.clear(); });
+        }
+        for (std::size_t i = 0; i < failing.actors.size(); ++i) {
+            for (std::size_t k = failing.actors[i].steps.size(); k-- > 0;) {
+                if (k >= failing.actors[i].steps.size())
+                    continue;
+                attempt([i, k](program& p) {
+                    p.actors[i].steps.erase(p.actors[i].steps.begin() + static_cast<std::ptrdiff_t>(k));
+                });
+                if (k < failing.actors[i].steps.size() &&
+                    failing.actors[i].steps[k].bound != bound_kind::none)
+                    attempt([i, k](program& p) { p.actors[i].steps[k].bound = bound_kind::none; });
+            }
+        }
+    }
+    return failing;
+}
+
+} // namespace nowait_test::programs

@@ -1,0 +1,84 @@
+// Random programs: a few actors with a list of steps each, on a few objects. Made from a seed, run in a simulation, checked
+// against a model, and shrunk if they fail.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace nowait_test::programs {
+
+enum class object_kind : std::uint8_t { pipe_channel, kernel_pipe, channel, queue };
+
+struct object_spec {
+    object_kind kind = object_kind::pipe_channel;
+    std::uint32_t capacity = 1; ///< pages, or messages
+    bool own_ends = false;      ///< of a pipe channel: each actor has ends of its own, that go with it
+};
+
+enum class step_kind : std::uint8_t {
+    put,       ///< writes or sends, and waits for room
+    take,      ///< reads or receives, and waits
+    try_put,   ///< without waiting
+    try_take,  ///< likewise
+    sleep,     ///< virtual time
+    yield,     ///<
+    stop,      ///< asks what another actor waits for to stop
+    close_in,  ///< closes the end that is written to
+    close_out, ///< closes the end that is read from
+    resize     ///< of a pipe
+};
+
+enum class bound_kind : std::uint8_t { none, timeout, token, source };
+
+struct step {
+    step_kind kind = step_kind::yield;
+    std::uint8_t object = 0;
+    std::uint8_t actor = 0;
+    bound_kind bound = bound_kind::none;
+    std::uint16_t size = 1; ///< bytes
+    std::uint16_t time = 0; ///< microseconds
+    std::uint16_t priority = 0;
+};
+
+struct actor {
+    std::uint8_t runtime = 0;
+    std::vector<step> steps;
+};
+
+struct program {
+    std::uint64_t seed = 1;
+    std::uint8_t runtimes = 1;
+    bool any_order = true;
+    double faults = 0;    ///< rate of those that are not to be noticed
+    double breakage = 0;  ///< rate of broken pipes and refused memory
+    int budget = 1 << 20; ///< a small one changes the order in which operations begin
+    std::vector<object_spec> objects;
+    std::vector<actor> actors;
+};
+
+/// Makes a program.
+[[nodiscard]] program make_program(std::uint64_t seed);
+
+/// As text, a line for each step.
+[[nodiscard]] std::string describe(const program& p);
+
+class stream_object;
+/// How the pipe channels of a run are made: the suite's own tests give broken ones.
+using pipe_channel_factory = std::function<stream_object*(std::uint32_t pages)>;
+
+struct verdict {
+    std::string failure; ///< empty: all is well
+    std::string trace;
+    std::uint64_t hash = 0;
+    std::uint64_t events = 0;
+};
+
+/// Runs a program in a simulation and checks it against the model.
+[[nodiscard]] verdict run_program(const program& p, const pipe_channel_factory& make_pipe_channel = {});
+
+/// A shorter program that fails too, with whichever seed of a few.
+[[nodiscard]] program shrink(program failing, const pipe_channel_factory& make_pipe_channel = {});
+
+} // namespace nowait_test::programs

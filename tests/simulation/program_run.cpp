@@ -1,0 +1,704 @@
+// Runs a random program and checks it against the model.
+//
+// The model of a stream or a queue is its history: what was put into it, in the order in which the puts began, is what was taken
+// from it, in the order in which the takes began. (That is more than "first in, first out": nobody overtakes, nobody starves,
+// nothing is lost or doubled, and what ended without success has left no trace.) Of a queue this holds for each priority. At
+// moments when only time can change anything, nobody may wait for what is there, and exactly those wait who have not been told
+// otherwise.
+#include "program_objects.hpp"
+#include "runtime/simulated_world.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+
+namespace nowait_test::programs {
+
+namespace {
+
+using namespace std::chrono_literals;
+using nowait::result;
+using nowait::simulation;
+using nowait::task;
+
+class kernel_pipe_object final : public stream_object {
+public:
+    kernel_pipe_object(nowait::pipe_pair made, simulation& sim) : ends_(std::move(made)), sim_(sim) {
+        pipe_ = sim_.world().kernel.description_of(ends_.reader.native_handle())->of;
+    }
+    task<count_result> write(std::size_t, std::span<const std::byte> data, bound limit, sequence& numbers,
+                             std::uint64_t& began) override {
+        return perform(ends_.writer.write(data), std::move(limit), numbers, began);
+    }
+    task<count_result> read(std::size_t, std::span<std::byte> buffer, bound limit, sequence& numbers,
+                            std::uint64_t& began) override {
+        return perform(ends_.reader.read(buffer), std::move(limit), numbers, began);
+    }
+    count_result try_write(std::size_t, std::span<const std::byte>) override {
+        return nowait::fail(std::errc::resource_unavailable_try_again);
+    }
+    count_result try_read(std::size_t, std::span<std::byte>) override {
+        return nowait::fail(std::errc::resource_unavailable_try_again);
+    }
+    void close_writer(std::size_t) override { (void)ends_.writer.close(); }
+    void close_reader(std::size_t) override { (void)ends_.reader.close(); }
+    void resize(std::size_t pages) override { (void)ends_.writer.set_capacity(pages * 4096); }
+    std::string check(std::size_t readers, std::size_t writers) override {
+        const auto& pipe = static_cast<const nowait::detail::simulated_pipe&>(*pipe_);
+        if (readers != 0 && !pipe.ring.empty())
+            return "kernel pipe: a read waits, and there are bytes";
+        if (readers != 0 && (pipe.ring.writers() == 0 || pipe.broken))
+            return "kernel pipe: a read waits at the end of the stream";
+        if (writers != 0 && !pipe.ring.full())
+            return "kernel pipe: a write waits, and there is room";
+        if (writers != 0 && (pipe.ring.readers() == 0 || pipe.broken))
+            return "kernel pipe: a write waits, and nobody will read";
+        return {};
+    }
+
+private:
+    nowait::pipe_pair ends_;
+    simulation& sim_;
+    std::shared_ptr<nowait::detail::simulated_object> pipe_;
+};
+
+/// A message that knows whether it is still there, and how many there are.
+class parcel {
+public:
+    parcel() = default;
+    parcel(std::uint64_t number, int& alive) : number_(number), alive_(&alive) { ++alive; }
+    parcel(parcel&& other) noexcept
+        : number_(std::exchange(other.number_, 0)), alive_(std::exchange(other.alive_, nullptr)) {}
+    parcel& operator=(parcel&& other) noexcept {
+        std::swap(number_, other.number_);
+        std::swap(alive_, other.alive_);
+        return *this;
+    }
+    ~parcel() {
+        if (alive_ != nullptr)
+            --*alive_;
+    }
+    [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
+
+private:
+    std::uint64_t number_ = 0;
+    int* alive_ = nullptr;
+};
+
+/// What a taken message was.
+struct taken {
+    std::uint64_t number = 0;
+    unsigned priority = 0;
+};
+
+class message_object {
+public:
+    virtual ~message_object() = default;
+    virtual task<result<void>> send(parcel& value, unsigned priority, bound limit, sequence& numbers,
+                                    std::uint64_t& began) = 0;
+    virtual task<result<taken>> receive(bound limit, sequence& numbers, std::uint64_t& began) = 0;
+    virtual result<void> try_send(parcel& value, unsigned priority) = 0;
+    virtual result<taken> try_receive() = 0;
+    virtual void close() = 0;
+    [[nodiscard]] virtual std::string check(std::size_t receivers, std::size_t senders) = 0;
+};
+
+template <class Channel>
+class message_channel_object final : public message_object {
+public:
+    static constexpr bool has_priorities = std::is_same_v<Channel, nowait::mqueue_channel<parcel>>;
+
+    explicit message_channel_object(Channel made) : channel_(std::move(made)) {}
+
+    task<result<void>> send(parcel& value, unsigned priority, bound limit, sequence& numbers,
+                            std::uint64_t& began) override {
+        if constexpr (has_priorities)
+            return perform(channel_.send(value, priority), std::move(limit), numbers, began);
+        else
+            return perform(channel_.send(value), std::move(limit), numbers, began);
+    }
+    task<result<taken>> receive(bound limit, sequence& numbers, std::uint64_t& began) override {
+        auto received = co_await perform(channel_.receive(), std::move(limit), numbers, began);
+        if (!received)
+            co_return nowait::fail(received.error());
+        co_return opened(*received);
+    }
+    result<void> try_send(parcel& value, unsigned priority) override {
+        if constexpr (has_priorities)
+            return channel_.try_send(value, priority);
+        else
+            return channel_.try_send(value);
+    }
+    result<taken> try_receive() override {
+        auto received = channel_.try_receive();
+        if (!received)
+            return nowait::fail(received.error());
+        return opened(*received);
+    }
+    void close() override { channel_.close(); }
+    std::string check(std::size_t receivers, std::size_t senders) override {
+        if (channel_.waiting_receivers() != receivers || channel_.waiting_senders() != senders)
+            return "message channel: " + std::to_string(receivers) + " receives and " +
+                   std::to_string(senders) + " sends wait, and " +
+                   std::to_string(channel_.waiting_receivers()) + " and " +
+                   std::to_string(channel_.waiting_senders()) + " stand in its queues";
+        return channel_.sound() ? std::string() : "message channel: not sound";
+    }
+
+private:
+    template <class Received>
+    static taken opened(const Received& received) {
+        if constexpr (has_priorities)
+            return {received.value.number(), received.priority};
+        else
+            return {received.number(), 0};
+    }
+    Channel channel_;
+};
+
+// --- what a run writes down -------------------------------------------------------------------------------------------------
+
+/// A put or a take that succeeded.
+struct history_entry {
+    std::uint64_t began = 0;
+    unsigned priority = 0;
+    std::string bytes;         ///< of a stream
+    std::uint64_t message = 0; ///< of a message object
+};
+
+struct object_state {
+    object_spec spec;
+    std::unique_ptr<stream_object> stream;
+    std::unique_ptr<message_object> messages;
+    std::vector<history_entry> puts, takes;
+    std::size_t putting = 0, taking = 0; ///< operations that have begun and not ended
+    bool cut_short = false; ///< what was left in it may have been lost: the reading side was closed
+};
+
+struct actor_state {
+    std::optional<std::stop_source> token;
+    std::unique_ptr<nowait::inplace_stop_source> source;
+    int runtime = 0;
+};
+
+constexpr auto untouched = std::byte{0xa5};
+
+class run {
+public:
+    run(const program& p, const pipe_channel_factory& make_pipe_channel)
+        : program_(p), sim_(options_for(p)), states_(p.actors.size()), objects_(p.objects.size()) {
+        for (int i = 1; i < p.runtimes; ++i)
+            sim_.add_runtime();
+        for (std::size_t i = 0; i < p.objects.size(); ++i)
+            make_channel(i, make_pipe_channel);
+        sim_.when_quiet([this] { look_around(); });
+    }
+    // The frames that use the objects go first, with their runtimes.
+    ~run() { sim_.end(); }
+
+    verdict go() {
+        for (std::size_t i = 0; i < program_.actors.size(); ++i) {
+            states_[i].runtime = program_.actors[i].runtime;
+            if (states_[i].runtime != 0)
+                acting_.push_back(sim_.world().runtime_at(program_.actors[i].runtime).spawn(act(i)));
+        }
+        auto ended = sim_.run(whole());
+        if (!ended)
+            complain("it does not end: " + ended.error().message() + '\n' + sim_.waiting());
+        else
+            check_end();
+        verdict v;
+        v.failure = failure_;
+        v.trace = sim_.trace(60);
+        v.hash = sim_.trace_hash();
+        v.events = sim_.events();
+        return v;
+    }
+
+private:
+    static nowait::simulation_options options_for(const program& p) {
+        nowait::simulation_options wanted;
+        wanted.seed = p.seed;
+        wanted.any_order = p.any_order;
+        wanted.budget = p.budget;
+        wanted.explain = false;
+        wanted.steps_max = 400'000;
+        wanted.faults = nowait::fault_schedule::unnoticed(p.faults);
+        return wanted;
+    }
+
+    void complain(const std::string& what) {
+        if (failure_.empty())
+            failure_ = what;
+    }
+
+    void make_channel(std::size_t i, const pipe_channel_factory& make_pipe_channel) {
+        object_state& o = objects_[i];
+        o.spec = program_.objects[i];
+        switch (o.spec.kind) {
+        case object_kind::pipe_channel: {
+            const std::uint32_t pages = o.spec.capacity + 1;
+            o.stream.reset(make_pipe_channel ? make_pipe_channel(pages)
+                                             : make_pipe_channel_of<nowait::detail::real_sync>(pages));
+            if (o.spec.own_ends)
+                o.stream->give_ends(program_.actors.size());
+            break;
+        }
+        case object_kind::kernel_pipe:
+            break; // made on its runtime
+        case object_kind::channel:
+            o.messages = std::make_unique<message_channel_object<nowait::channel<parcel>>>(
+                *nowait::channel<parcel>::create(o.spec.capacity));
+            break;
+        case object_kind::queue:
+            o.messages = std::make_unique<message_channel_object<nowait::mqueue_channel<parcel>>>(
+                *nowait::mqueue_channel<parcel>::create({.capacity = o.spec.capacity + 1}));
+            break;
+        }
+    }
+
+    /// The whole program, on the first runtime.
+    task<void> whole() {
+        for (object_state& o : objects_) {
+            if (o.spec.kind != object_kind::kernel_pipe)
+                continue;
+            auto pipe = nowait::make_pipe({.capacity = (o.spec.capacity + 1) * std::size_t{4096}});
+            if (!pipe) {
+                complain("no pipe: " + pipe.error().message());
+                co_return;
+            }
+            o.stream = std::make_unique<kernel_pipe_object>(std::move(*pipe), sim_);
+        }
+        // What breaks, breaks from here on.
+        sim_.faults().set(nowait::fault::broken_pipe, program_.breakage);
+        for (std::size_t i = 0; i < program_.actors.size(); ++i) {
+            if (program_.actors[i].runtime == 0)
+                acting_.push_back(nowait::spawn(act(i)));
+        }
+        (void)co_await nowait::sleep_for(10s); // whoever still waits then, waits for ever
+        for (std::size_t i = 0; i < objects_.size(); ++i)
+            co_await wind_up(i);
+        for (auto& handle : acting_)
+            (void)co_await handle.join();
+    }
+
+    /// Closes the side that is written to, takes what is left, closes the other side.
+    task<void> wind_up(std::size_t i) {
+        object_state& o = objects_[i];
+        if (o.stream != nullptr) {
+            o.stream->close_writer(everybody);
+            for (std::size_t a = 0; a < program_.actors.size() && has_own_ends(o); ++a)
+                o.stream->close_writer(a);
+            for (int errors = 0; errors < 1000;) {
+                history_entry got;
+                std::string buffer(3000, '\0');
+                const std::span<std::byte> room = std::as_writable_bytes(std::span(buffer));
+                bound none;
+                auto n = co_await o.stream->read(everybody, room, none, numbers_, got.began);
+                if (n && *n == 0)
+                    break;
+                if (!n && n.error() != std::errc::not_enough_memory)
+                    break; // somebody has closed it before
+                if (!n) {
+                    ++errors;
+                    continue;
+                }
+                buffer.resize(*n);
+                got.bytes = std::move(buffer);
+                o.takes.push_back(std::move(got));
+            }
+            o.stream->close_reader(everybody);
+            for (std::size_t a = 0; a < program_.actors.size() && has_own_ends(o); ++a)
+                o.stream->close_reader(a);
+        } else {
+            o.messages->close();
+            for (;;) {
+                history_entry got;
+                bound none;
+                auto message = co_await o.messages->receive(none, numbers_, got.began);
+                if (!message)
+                    break;
+                got.message = message->number;
+                got.priority = message->priority;
+                o.takes.push_back(std::move(got));
+            }
+        }
+    }
+
+    [[nodiscard]] static bool has_own_ends(const object_state& o) noexcept {
+        return o.spec.own_ends && o.spec.kind == object_kind::pipe_channel;
+    }
+
+    [[nodiscard]] bound bound_of(const step& s, std::size_t self) {
+        bound b;
+        b.how = s.bound;
+        switch (s.bound) {
+        case bound_kind::timeout:
+            b.span = std::chrono::microseconds(s.time);
+            break;
+        case bound_kind::token:
+            states_[self].token.emplace();
+            b.token = states_[self].token->get_token();
+            break;
+        case bound_kind::source:
+            states_[self].source = std::make_unique<nowait::inplace_stop_source>();
+            b.source = states_[self].source->get_token();
+            break;
+        case bound_kind::none:
+            break;
+        }
+        return b;
+    }
+
+    /// The object of a step; a kernel pipe belongs to the first runtime.
+    [[nodiscard]] object_state* object_of(const step& s, std::size_t self) {
+        object_state& o = objects_[s.object];
+        if (o.spec.kind == object_kind::kernel_pipe && states_[self].runtime != 0)
+            return nullptr;
+        return &o;
+    }
+
+    task<void> act(std::size_t self) {
+        const actor& mine = program_.actors[self];
+        for (const step& s : mine.steps) {
+            switch (s.kind) {
+            case step_kind::sleep:
+                (void)co_await nowait::sleep_for(std::chrono::microseconds(s.time));
+                continue;
+            case step_kind::yield:
+                co_await nowait::yield();
+                continue;
+            case step_kind::stop:
+                stop(s.actor, self);
+                continue;
+            default:
+                break;
+            }
+            object_state* const o = object_of(s, self);
+            if (o == nullptr)
+                continue;
+            switch (s.kind) {
+            case step_kind::put:
+                if (o->stream != nullptr)
+                    co_await write(*o, s, self);
+                else
+                    co_await send(*o, s, self);
+                break;
+            case step_kind::take:
+                if (o->stream != nullptr)
+                    co_await read(*o, s, self);
+                else
+                    co_await receive(*o, s, self);
+                break;
+            case step_kind::try_put:
+            case step_kind::try_take:
+                try_step(*o, s, self);
+                break;
+            case step_kind::close_in:
+                if (o->stream != nullptr)
+                    o->stream->close_writer(self);
+                else
+                    o->messages->close();
+                break;
+            case step_kind::close_out:
+                if (o->stream != nullptr) {
+                    o->cut_short = true;
+                    o->stream->close_reader(self);
+                }
+                break;
+            case step_kind::resize:
+                if (o->stream != nullptr)
+                    o->stream->resize(1 + s.size % 4);
+                break;
+            default:
+                break;
+            }
+        }
+        for (object_state& o : objects_) {
+            if (o.spec.own_ends && o.stream != nullptr)
+                o.stream->drop_ends(self);
+        }
+    }
+
+    void stop(std::size_t whom, std::size_t self) {
+        actor_state& other = states_[whom];
+        if (other.token)
+            other.token->request_stop();
+        if (other.source != nullptr && other.runtime == states_[self].runtime)
+            other.source->request_stop();
+    }
+
+    /// Bytes that nobody else writes: who, which, where.
+    [[nodiscard]] std::string payload(std::size_t self, std::size_t size) {
+        std::string bytes;
+        bytes.reserve(size + 8);
+        const std::uint64_t number = ++payloads_;
+        for (std::uint64_t at = 0; bytes.size() < size; ++at) {
+            const std::uint64_t word = (number << 24) ^ (std::uint64_t{self} << 16) ^ at;
+            bytes.append(reinterpret_cast<const char*>(&word), sizeof word);
+        }
+        bytes.resize(size);
+        return bytes;
+    }
+
+    task<void> write(object_state& o, const step& s, std::size_t self) {
+        history_entry put;
+        const std::string bytes = payload(self, s.size);
+        const std::span<const std::byte> data = std::as_bytes(std::span(bytes));
+        bound limit = bound_of(s, self);
+        ++o.putting;
+        auto n = co_await o.stream->write(self, data, std::move(limit), numbers_, put.began);
+        --o.putting;
+        note_end(n);
+        if (!n)
+            co_return;
+        if (*n == 0 || (*n != bytes.size() && bytes.size() <= 4096))
+            complain("a write of " + std::to_string(bytes.size()) + " bytes has written " +
+                     std::to_string(*n));
+        put.bytes = bytes.substr(0, *n);
+        o.puts.push_back(std::move(put));
+    }
+
+    task<void> read(object_state& o, const step& s, std::size_t self) {
+        history_entry got;
+        std::vector<std::byte> buffer(s.size, untouched);
+        bound limit = bound_of(s, self);
+        const std::span<std::byte> room(buffer);
+        ++o.taking;
+        auto n = co_await o.stream->read(self, room, std::move(limit), numbers_, got.began);
+        --o.taking;
+        note_end(n);
+        const std::size_t filled = n ? *n : 0;
+        if (filled > buffer.size() || !std::all_of(buffer.begin() + static_cast<std::ptrdiff_t>(filled),
+                                                   buffer.end(), [](std::byte b) { return b == untouched; }))
+            complain("a read that gave " + (n ? std::to_string(*n) + " bytes" : n.error().message()) +
+                     " has touched more of its buffer");
+        if (filled != 0) {
+            got.bytes.assign(reinterpret_cast<const char*>(buffer.data()), filled);
+            o.takes.push_back(std::move(got));
+        }
+    }
+
+    task<void> send(object_state& o, const step& s, std::size_t self) {
+        history_entry put;
+        put.message = ++payloads_;
+        put.priority = s.priority;
+        parcel value(put.message, parcels_);
+        bound limit = bound_of(s, self);
+        ++o.putting;
+        auto sent = co_await o.messages->send(value, s.priority, std::move(limit), numbers_, put.began);
+        --o.putting;
+        note_end(sent);
+        if ((value.number() == 0) != sent.has_value())
+            complain(sent ? "a message that was sent is still there" : "a message that was not sent is gone");
+        if (sent)
+            o.puts.push_back(std::move(put));
+    }
+
+    task<void> receive(object_state& o, const step& s, std::size_t self) {
+        history_entry got;
+        bound limit = bound_of(s, self);
+        ++o.taking;
+        auto message = co_await o.messages->receive(std::move(limit), numbers_, got.began);
+        --o.taking;
+        note_end(message);
+        if (!message)
+            co_return;
+        got.message = message->number;
+        got.priority = message->priority;
+        o.takes.push_back(std::move(got));
+    }
+
+    void try_step(object_state& o, const step& s, std::size_t self) {
+        history_entry entry;
+        entry.began = numbers_.next++;
+        entry.priority = s.priority;
+        if (o.stream != nullptr && s.kind == step_kind::try_put) {
+            const std::string bytes = payload(self, s.size);
+            if (const auto n = o.stream->try_write(self, std::as_bytes(std::span(bytes))); n && *n != 0) {
+                entry.bytes = bytes.substr(0, *n);
+                o.puts.push_back(std::move(entry));
+            }
+        } else if (o.stream != nullptr) {
+            std::string buffer(s.size, '\0');
+            if (const auto n = o.stream->try_read(self, std::as_writable_bytes(std::span(buffer)));
+                n && *n != 0) {
+                entry.bytes = buffer.substr(0, *n);
+                o.takes.push_back(std::move(entry));
+            }
+        } else if (s.kind == step_kind::try_put) {
+            entry.message = ++payloads_;
+            parcel value(entry.message, parcels_);
+            if (o.messages->try_send(value, s.priority))
+                o.puts.push_back(std::move(entry));
+        } else if (const auto message = o.messages->try_receive()) {
+            entry.message = message->number;
+            entry.priority = message->priority;
+            o.takes.push_back(std::move(entry));
+        }
+    }
+
+    template <class Result>
+    void note_end(const Result& ended) {
+        const int code = ended ? 0 : ended.error().value();
+        sim_.note(static_cast<std::uint64_t>(code));
+        switch (code) {
+        case 0:
+        case ECANCELED:
+        case ETIMEDOUT:
+        case EPIPE:
+        case EBADF:
+            return;
+        default:
+            complain("an operation ends with " + ended.error().message());
+        }
+    }
+
+    void look_around() {
+        for (std::size_t i = 0; i < objects_.size(); ++i) {
+            object_state& o = objects_[i];
+            std::string wrong;
+            if (o.stream != nullptr)
+                wrong = o.stream->check(o.taking, o.putting);
+            else if (o.messages != nullptr)
+                wrong = o.messages->check(o.taking, o.putting);
+            if (!wrong.empty())
+                complain("object " + std::to_string(i) + ", " + wrong);
+        }
+    }
+
+    // --- the end ---------------------------------------------------------------------------------------------------------
+
+    void check_end() {
+        for (std::size_t i = 0; i < objects_.size(); ++i) {
+            object_state& o = objects_[i];
+            const std::string wrong = o.messages != nullptr ? check_messages(o) : check_stream(o);
+            if (!wrong.empty())
+                complain("object " + std::to_string(i) + ", " + wrong);
+            if (o.putting != 0 || o.taking != 0)
+                complain("object " + std::to_string(i) + ": an operation has not ended");
+        }
+        look_around();
+        check_counters();
+        objects_.clear();
+        if (parcels_ != 0)
+            complain(std::to_string(parcels_) + " messages too many are left");
+        // Closing may still be under way: it ends with the next looks of the runtimes.
+        if (auto ran = sim_.run(); !ran)
+            complain("closing does not end");
+        if (sim_.open_descriptors() != 0)
+            complain(std::to_string(sim_.open_descriptors()) + " descriptors are left open");
+        for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
+            if (sim_.world().runtime_at(i).get_loop().waits().pending() != 0)
+                complain("a driver still holds something");
+        }
+    }
+
+    static void in_order(std::vector<history_entry>& entries) {
+        std::sort(entries.begin(), entries.end(),
+                  [](const history_entry& a, const history_entry& b) { return a.began < b.began; });
+    }
+
+    /// With a small budget an operation may begin later than its turn came: then only the multiset is checked here.
+    [[nodiscard]] bool exact() const noexcept { return program_.budget > 1000; }
+
+    [[nodiscard]] std::string check_stream(object_state& o) const {
+        in_order(o.puts);
+        in_order(o.takes);
+        if (!exact() && o.spec.kind == object_kind::pipe_channel)
+            return check_pieces(o);
+        std::string put;
+        std::string got;
+        for (const history_entry& e : o.puts)
+            put += e.bytes;
+        for (const history_entry& e : o.takes)
+            got += e.bytes;
+        if (got.size() > put.size() || put.compare(0, got.size(), got) != 0) {
+            const auto differ = std::mismatch(got.begin(), got.end(), put.begin(), put.end());
+            return "the stream: what was read differs from what was written at byte " +
+                   std::to_string(differ.first - got.begin()) + " of " + std::to_string(put.size());
+        }
+        if (got.size() != put.size() && !o.cut_short)
+            return "the stream: " + std::to_string(put.size()) + " bytes were written, and " +
+                   std::to_string(got.size()) + " read";
+        return {};
+    }
+
+    /// The order is not known: as many bytes, and of each value as many.
+    [[nodiscard]] static std::string check_pieces(const object_state& o) {
+        std::array<std::size_t, 256> count{};
+        std::array<std::size_t, 256> seen{};
+        for (const history_entry& e : o.puts) {
+            for (const char c : e.bytes)
+                ++count[static_cast<unsigned char>(c)];
+        }
+        for (const history_entry& e : o.takes) {
+            for (const char c : e.bytes)
+                ++seen[static_cast<unsigned char>(c)];
+        }
+        for (std::size_t i = 0; i < 256; ++i) {
+            if (seen[i] > count[i] || (seen[i] != count[i] && !o.cut_short))
+                return "the stream: other bytes were read than written";
+        }
+        return {};
+    }
+
+    [[nodiscard]] std::string check_messages(object_state& o) const {
+        std::map<unsigned, std::vector<std::uint64_t>> put;
+        std::map<unsigned, std::vector<std::uint64_t>> got;
+        in_order(o.puts);
+        in_order(o.takes);
+        const bool priorities = o.spec.kind == object_kind::queue;
+        for (const history_entry& e : o.puts)
+            put[priorities ? e.priority : 0].push_back(e.message);
+        for (const history_entry& e : o.takes)
+            got[e.priority].push_back(e.message);
+        if (!exact()) {
+            for (auto* side : {&put, &got}) {
+                for (auto& [priority, messages] : *side)
+                    std::sort(messages.begin(), messages.end());
+            }
+        }
+        if (put != got)
+            return "messages: what was received is not what was sent, in its order";
+        return {};
+    }
+
+    /// Every operation was counted, once.
+    void check_counters() {
+        std::uint64_t ends = 0;
+        for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
+            const auto stats = sim_.world().runtime_at(i).stats();
+            for (const nowait::operation_stats& kind : stats.operations)
+                ends += kind.inline_completions + kind.armed;
+        }
+        std::uint64_t succeeded = 0;
+        for (const object_state& o : objects_)
+            succeeded += o.puts.size() + o.takes.size();
+        if (succeeded > ends + payloads_) // try_ forms are not counted, and there are at most so many
+            complain("more operations have succeeded than were counted");
+    }
+
+    const program& program_;
+    int parcels_ = 0;
+    simulation sim_;
+    sequence numbers_;
+    std::uint64_t payloads_ = 0;
+    std::string failure_;
+    std::vector<actor_state> states_;
+    std::vector<object_state> objects_;
+    std::vector<nowait::join_handle<void>> acting_;
+};
+
+} // namespace
+
+verdict run_program(const program& p, const pipe_channel_factory& make_pipe_channel) {
+    run once(p, make_pipe_channel);
+    return once.go();
+}
+
+} // namespace nowait_test::programs
