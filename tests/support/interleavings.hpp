@@ -3,6 +3,9 @@
 // The threads are real ones, but only one runs at a time: at every point it hands over to the explorer, which chooses. A run
 // is the list of its choices; the next run takes the last choice that has an alternative. Memory is sequentially consistent:
 // orderings are the thread sanitizer's business.
+//
+// Where there are too many, the number of preemptions may be bounded: switches away from a thread that could have gone on.
+// All interleavings with so few of them are walked then; nearly every mistake needs only one or two.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +32,9 @@ public:
         std::vector<body> threads;
         body at_end;
     };
+
+    /// Unlimited, unless the test says otherwise.
+    std::size_t preemptions_max = static_cast<std::size_t>(-1);
 
     [[nodiscard]] findings explore(const std::function<scenario()>& make, std::size_t runs_max = 200'000) {
         findings found;
@@ -98,6 +104,8 @@ private:
             });
         }
         bool deadlocked = false;
+        const thread_state* last = nullptr;
+        std::size_t preemptions = 0;
         std::unique_lock lock(mutex_);
         for (;;) {
             changed_.wait(lock, [&] {
@@ -124,7 +132,19 @@ private:
                     }
                 }
             }
-            running_ = able[choose(able.size())];
+            // Going on is the first choice, and the only one when the preemptions are used up.
+            std::size_t options = able.size();
+            const auto again = std::find(able.begin(), able.end(), last);
+            const bool could_go_on = again != able.end();
+            if (could_go_on && preemptions_max != static_cast<std::size_t>(-1)) {
+                std::rotate(able.begin(), again, again + 1);
+                if (preemptions == preemptions_max)
+                    options = 1;
+            }
+            running_ = able[choose(options)];
+            if (could_go_on && running_ != last)
+                ++preemptions;
+            last = running_;
             running_->parked = false;
             changed_.notify_all();
         }
