@@ -81,7 +81,6 @@ public:
     [[nodiscard]] int submit(job& what) noexcept {
         account& a = of(what);
         orders next;
-        bool first_to_wait = false;
         std::size_t waiting = 0;
         {
             lock_scope held(a.lock);
@@ -113,15 +112,10 @@ public:
             }
             a.ready.push_back(what);
             next = choose(a, what.parallel);
-            if (!next && a.waking == 0 && !a.exhausted) {
-                a.exhausted = first_to_wait = true;
-                a.exhaustions.add();
-                waiting = a.queued;
-            }
+            waiting = newly_exhausted(a, next);
         }
         carry_out(a, next);
-        if (first_to_wait)
-            exhausted(&a == &accounts_[0] ? work_account::bounded : work_account::unbounded, waiting);
+        tell_exhausted(a, waiting);
         return 0;
     }
 
@@ -289,7 +283,7 @@ public:
 
 protected:
     /// Work waits, and every worker that the account may have is at work. Once for each time that it comes to this, on the
-    /// thread that submitted, under no lock.
+    /// thread that submitted or took work, under no lock.
     virtual void exhausted(work_account, std::size_t) noexcept {}
 
 private:
@@ -399,6 +393,19 @@ private:
         present_.fetch_add(
             1, std::memory_order_relaxed); // before the end can be declared: stop() takes this lock
         return next;
+    }
+
+    /// How much work waits, if this is the moment from which there is nobody for it; otherwise 0.
+    [[nodiscard]] static std::size_t newly_exhausted(account& a, const orders& next) noexcept {
+        if (next || a.waking != 0 || a.exhausted)
+            return 0;
+        a.exhausted = true;
+        a.exhaustions.add();
+        return a.queued;
+    }
+    void tell_exhausted(account& a, std::size_t waiting) noexcept {
+        if (waiting != 0)
+            exhausted(&a == &accounts_[0] ? work_account::bounded : work_account::unbounded, waiting);
     }
 
     void no_child_any_more(account& a, job& what) noexcept {
@@ -593,6 +600,7 @@ private:
         const time_point now = w.rested ? host_.now() : time_point{};
         job* taken = nullptr;
         orders next;
+        std::size_t waiting = 0;
         {
             lock_scope held(a.lock);
             if (w.claimed) {
@@ -618,11 +626,14 @@ private:
             }
             taken = &a.ready.pop_front();
             take(w, *taken);
-            if (!a.ready.empty())
+            if (!a.ready.empty()) {
                 next = choose(a, false);
+                waiting = newly_exhausted(a, next);
+            }
         }
         w.rested = false;
         carry_out(a, next);
+        tell_exhausted(a, waiting);
         run(w, *taken);
         return {outcome::ran, {}};
     }

@@ -46,7 +46,7 @@ struct worker_pool_options {
     /// How long the destructor waits for work that runs.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
     /// Called when work has to wait because every worker that its account may have is at work, once for each time that it comes to
-    /// this, on the thread that submitted. It must not throw.
+    /// this, on the thread that submitted or on a worker. It must not throw.
     std::function<void(const pool_exhaustion&)> on_exhausted{};
     /// For tests and simulations: who runs the workers. Borrows: outlives the pool and its workers.
     detail::worker_host* host = nullptr;
