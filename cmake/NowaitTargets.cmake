@@ -91,6 +91,18 @@ function(nowait_find_programs result)
     set(${result} ${programs} PARENT_SCOPE)
 endfunction()
 
+# nowait::<name>: what a program links to use nowait/asio.hpp with the stand-alone Asio (boost 0) or Boost.Asio (boost 1). Which
+# Asio it is, and where, is the program's own business: the compiler finds it, or the program says so.
+function(nowait_add_asio_adaptor name boost)
+    add_library(nowait_adaptor_${name} INTERFACE)
+    add_library(nowait::${name} ALIAS nowait_adaptor_${name})
+    target_link_libraries(nowait_adaptor_${name} INTERFACE nowait::nowait Threads::Threads)
+    target_compile_definitions(nowait_adaptor_${name} INTERFACE NOWAIT_ASIO_BOOST=${boost})
+    if(NOT boost)
+        target_compile_definitions(nowait_adaptor_${name} INTERFACE ASIO_STANDALONE)
+    endif()
+endfunction()
+
 # nowait_asio: the stand-alone Asio, which the tests and benchmarks need and the library does not.
 function(nowait_find_asio)
     if(TARGET nowait_asio)
@@ -104,6 +116,7 @@ function(nowait_find_asio)
     add_library(nowait_asio INTERFACE)
     target_include_directories(nowait_asio SYSTEM INTERFACE ${NOWAIT_ASIO_INCLUDE_DIR})
     target_compile_definitions(nowait_asio INTERFACE
+        NOWAIT_ASIO_BOOST=0
         ASIO_STANDALONE
         ASIO_NO_DEPRECATED
         # Asio 1.22 does not see that clang has C++20 coroutines with libstdc++ too.

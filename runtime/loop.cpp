@@ -113,7 +113,7 @@ void loop::send(operation_base& chosen) noexcept {
     loop* const here = current_loop;
     if (here == &chosen.home()) {
         here->post(chosen);
-    } else if (here != nullptr) {
+    } else if (here != nullptr && !here->outside_) {
         chosen.next_ready = here->outbox_;
         here->outbox_ = &chosen;
     } else {
@@ -142,6 +142,7 @@ void loop::flush_outbox() noexcept {
 struct loop_parts {
     timer_wheel timers;
     list<promise_base> roots;
+    list<outside_operation> outside_operations;
     list<direction> unproved;
     std::vector<descriptor*> descriptors; // by number
 };
@@ -210,6 +211,8 @@ void loop::read_clock() noexcept {
 
 void loop::add_timer(timer_node& node) noexcept {
     parts_->timers.insert(node);
+    if (outside_)
+        host_->loop_stirs();
 }
 void loop::remove_timer(timer_node& node) noexcept {
     parts_->timers.remove(node);
@@ -296,9 +299,10 @@ inline void loop::run_turn(ready_node& node) noexcept {
         flush_outbox();
 }
 
-void loop::run_ready(int limit) noexcept {
+void loop::run_ready() noexcept {
     clock::time_point began{};
-    for (int i = 0; i < limit && ready_head_ != nullptr; ++i) {
+    pass_left_ = resumptions_per_look;
+    for (int i = 0; --pass_left_ >= 0 && ready_head_ != nullptr; ++i) {
         ready_node& node = *ready_head_;
         ready_head_ = node.next_ready;
         if (ready_head_ == nullptr)
@@ -392,14 +396,18 @@ void loop::sleep(clock::time_point deadline) noexcept {
     clock_read_ = false;
 }
 
-void loop::run_until_idle(clock::time_point deadline) noexcept {
+void loop::run_until_idle(clock::time_point deadline) {
     if (forked()) [[unlikely]]
         return;
+    if (host_ != nullptr) {
+        host_->run_hosted(deadline);
+        return;
+    }
     // What was posted before the last frame ended still runs; what comes later waits for the next run.
     while (live != 0 || closing != 0 || ready_head_ != nullptr) {
         if (live != 0 || closing != 0)
             look_outside();
-        run_ready(resumptions_per_look);
+        run_ready();
         if (const int error = driver_->failure(); error != 0) [[unlikely]] {
             if (!means_refused(error) || !replace_driver("io_uring_enter", error))
                 return; // it would spin
@@ -505,6 +513,64 @@ bool loop_stepper::may_sleep(clock::time_point& until) noexcept {
     return loop_.may_sleep(until);
 }
 
+// --- as the guest of another loop ---------------------------------------------------------------------------------------
+
+int loop::be_hosted(loop_host* host) noexcept {
+    if (host != nullptr && !driver_->be_watched())
+        return ENOTSUP;
+    host_ = host;
+    outside_ = host != nullptr;
+    return 0;
+}
+
+bool loop::pass() noexcept {
+    outside_ = false;
+    look_outside();
+    run_ready();
+    if (const int error = driver_->failure(); error != 0 && means_refused(error)) [[unlikely]] {
+        if (replace_driver("io_uring_enter", error))
+            (void)driver_->be_watched();
+    }
+    outside_ = host_ != nullptr;
+    return ready_head_ != nullptr;
+}
+
+bool loop::rest(clock::time_point& until) noexcept {
+    outside_ = false; // what comes up in here is reported by the result
+    prove(true);
+    const bool came = driver_->prepare_to_sleep() || ready_head_ != nullptr;
+    outside_ = host_ != nullptr;
+    if (came)
+        return false;
+    until = parts_->timers.next_look();
+    // As in sleep(): what was posted before is seen here, what is posted later wakes the driver.
+    if (!mailbox_->inbox_.park())
+        return false;
+    clock_read_ = false;
+    return !mailbox_->stop_requested_.load() || root_stop_.stop_requested();
+}
+
+list<outside_operation>& loop::outside_operations() noexcept {
+    return parts_->outside_operations;
+}
+
+loop_visit::loop_visit(loop& on) noexcept {
+    if (!on.outside_)
+        return; // in a pass: the turn has its own budget
+    on.budget = on.budget_per_turn_;
+    on.clock_read_ = false;
+    entered_ = true;
+    outer_frames_ = frame_pool::exchange_current(on.frames_);
+    outer_loop_ = std::exchange(current_loop, &on);
+}
+
+loop_visit::~loop_visit() {
+    if (!entered_)
+        return;
+    frame_pool::exchange_current(outer_frames_);
+    current_loop = outer_loop_;
+}
+
 // --- descriptors -----------------------------------------------------------------------------------------------------------
 
 descriptor* loop::find_descriptor(int fd) const noexcept {
@@ -555,6 +621,12 @@ void loop::destroy_frames() noexcept {
         leaf = parent;
     }
     live = 0;
+    while (!parts_->outside_operations.empty()) {
+        outside_operation& waiting = parts_->outside_operations.pop_front();
+        waiting.abandon(waiting);
+        ready_head_ = nullptr;
+        ready_tail_ = &ready_head_;
+    }
 }
 
 void run_posted(ready_node& node) noexcept {
@@ -580,6 +652,7 @@ loop::~loop() {
     // ended (the kernel cancels what a thread leaves behind). What ends now belongs to whoever destroys.
     const bool foreign = !is_child && !on_own_thread();
     thread_ = static_cast<unsigned long>(::pthread_self());
+    outside_ = false;
     if (is_child) {
         driver_->abandon();
         if (retired_ != nullptr)

@@ -90,6 +90,16 @@ public:
             look(0, nullptr);
     }
 
+    [[nodiscard]] bool be_watched() noexcept override { return true; }
+    [[nodiscard]] int watchable() const noexcept override { return epoll_; }
+    [[nodiscard]] bool prepare_to_sleep() noexcept override {
+        if (signalled()) {
+            deliver_reports();
+            return true;
+        }
+        return look(0, nullptr) > 0;
+    }
+
     void wait(time_point deadline) noexcept override {
         if (signalled()) {
             deliver_reports();
@@ -220,8 +230,8 @@ private:
             perform(due.pop_front());
     }
 
-    /// One look at epoll: at most `milliseconds`, or `timeout` if given.
-    void look(int milliseconds, const timespec* timeout) noexcept {
+    /// One look at epoll: at most `milliseconds`, or `timeout` if given. Returns the events.
+    int look(int milliseconds, const timespec* timeout) noexcept {
         epoll_event events[64];
         counters.enters.add();
         int n = timeout != nullptr ? ::epoll_pwait2(epoll_, events, 64, timeout, nullptr)
@@ -263,6 +273,7 @@ private:
                 out->on_event(*out, happened, true);
             }
         }
+        return n;
     }
 
     static constexpr std::size_t small_write = 256;

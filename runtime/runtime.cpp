@@ -120,6 +120,16 @@ void start_frame(loop& on, promise_base& frame, frame_owner& owner) noexcept {
 
 } // namespace detail
 
+namespace {
+
+/// Between enter() and leave(), also when a host throws.
+struct leaving {
+    detail::loop& from;
+    ~leaving() { from.leave(); }
+};
+
+} // namespace
+
 result<runtime> runtime::create(const runtime_options& options) {
     if (options.budget < 1 || options.ring_entries == 0 || options.ring_entries > 32768 ||
         options.completion_entries > 65536 || (options.make_driver && options.system == nullptr))
@@ -185,8 +195,10 @@ runtime::~runtime() = default;
 result<void> runtime::run() {
     if (const int error = loop_->enter(); error != 0)
         return fail_errno(error);
-    loop_->run_until_idle(detail::clock::time_point::max());
-    loop_->leave();
+    {
+        const leaving at_the_end{*loop_};
+        loop_->run_until_idle(detail::clock::time_point::max());
+    }
     if (const int error = loop_->waits().failure(); error != 0 && loop_->live != 0)
         return fail_errno(error);
     if (loop_->forked())
@@ -196,9 +208,9 @@ result<void> runtime::run() {
 
 shutdown_report runtime::shutdown(std::chrono::nanoseconds limit) {
     if (loop_->enter() == 0) {
+        const leaving at_the_end{*loop_};
         loop_->stop_now();
         loop_->run_until_idle(detail::deadline_after(loop_->calls().now(), limit));
-        loop_->leave();
     }
     return {loop_->live};
 }

@@ -106,7 +106,8 @@ public:
             ring_ = fresh;
         }
         bound_ = true;
-        arm(waker_);
+        if (!watched_)
+            arm(waker_);
         return 0;
     }
 
@@ -189,6 +190,34 @@ public:
         drain_backlog();
     }
 
+    // Where task work is deferred, a ring's own descriptor is no use to somebody else's epoll: it counts as readable while such
+    // work waits, but nobody who sleeps on it is told (seen on 6.18). A registered eventfd is
+    // told. It is the one that wake() writes to: so the other loop watches one descriptor, and wakes come without a detour.
+    // The kernel writes to it only between prepare_to_sleep() and the next look: a busy loop does not pay.
+    [[nodiscard]] bool be_watched() noexcept override {
+        if (bound_ || io_uring_register_eventfd(&ring_, wake_fd_) != 0)
+            return false;
+        (void)io_uring_cq_eventfd_toggle(&ring_, false);
+        watched_ = true;
+        return true;
+    }
+    [[nodiscard]] int watchable() const noexcept override { return wake_fd_; }
+    [[nodiscard]] bool prepare_to_sleep() noexcept override {
+        if (std::exchange(announcing_, false)) {
+            (void)io_uring_cq_eventfd_toggle(&ring_, false);
+            take_wakes();
+        }
+        collect_before_wait();
+        if (delivered_)
+            return true;
+        (void)io_uring_cq_eventfd_toggle(&ring_, true);
+        announcing_ = true;
+        // seq_cst, with the kernel's own order (it sets its flag, then looks at ours): either it sees that it shall write, or we
+        // see what it has.
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        return signalled();
+    }
+
     void wait(time_point deadline) noexcept override {
         collect_before_wait();
         if (delivered_)
@@ -249,6 +278,12 @@ private:
     /// By the system call: liburing 2.3 declares a function for it and does not export it.
     [[nodiscard]] bool enable() noexcept {
         return ::syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0;
+    }
+
+    void take_wakes() noexcept {
+        std::uint64_t count = 0;
+        if (::read(wake_fd_, &count, sizeof count) > 0)
+            counters.wakes.add();
     }
 
     [[nodiscard]] unsigned flags() const noexcept {
@@ -401,9 +436,7 @@ private:
         take_over(target);
         const bool more = (cqe_flags & IORING_CQE_F_MORE) != 0;
         if (target == &waker_) {
-            std::uint64_t count = 0;
-            (void)!::read(wake_fd_, &count, sizeof count);
-            counters.wakes.add();
+            take_wakes();
             if (!more) {
                 --held_;
                 if (result == -EINVAL)
@@ -509,6 +542,8 @@ private:
     bool multishot_ = true;
     bool abandoned_ = false;
     bool surrendered_ = false;
+    bool watched_ = false;    // another loop waits on wake_fd_
+    bool announcing_ = false; // the kernel writes to wake_fd_ when something comes
     int failure_ = 0;
     bool delivered_ = false;
     std::size_t held_ = 0;

@@ -85,6 +85,15 @@ public:
     virtual void collect() noexcept = 0;
     /// Submits, then waits until an event, a wake() or the deadline, and delivers. Returns early on a signal.
     virtual void wait(time_point deadline) noexcept = 0;
+    /// For a loop that waits in another one: from now on watchable() is looked at, and wait() is not called. Before
+    /// bind_to_thread(). False: this driver cannot, or may not.
+    [[nodiscard]] virtual bool be_watched() noexcept { return false; }
+    /// A descriptor that becomes readable when something comes, wake() included, after prepare_to_sleep() has said that there
+    /// is nothing.
+    [[nodiscard]] virtual int watchable() const noexcept { return -1; }
+    /// Submits, delivers what is there, and makes sure that whatever comes later shows on that descriptor. True: something
+    /// was there, and nothing is promised.
+    [[nodiscard]] virtual bool prepare_to_sleep() noexcept { return false; }
     /// From any thread and from signal handlers: makes the next or present wait() return.
     virtual void wake() noexcept = 0;
     /// Not 0 once the kernel has refused to let it wait at all (a sandbox closed after the start): nothing will come any more.

@@ -6,6 +6,7 @@
 
 #include <nowait/config.hpp>
 #include <nowait/detail/inbox.hpp>
+#include <nowait/detail/list.hpp>
 #include <nowait/detail/operation.hpp>
 #include <nowait/detail/sync.hpp>
 #include <nowait/detail/system.hpp>
@@ -83,6 +84,26 @@ struct posted_base : ready_node {
 };
 NOWAIT_API void run_posted(ready_node& node) noexcept;
 
+/// A loop of somebody else's that runs ours from inside: it calls pass() when something may be there and rest() when nothing
+/// is ready, and then waits for what rest() named.
+class NOWAIT_API loop_host {
+public:
+    /// Something has become ready, or is to be waited for, by a call from outside a pass: a pass is wanted soon. On the
+    /// loop's thread; called for each such thing, so it has to be cheap when it knows already.
+    virtual void loop_stirs() noexcept = 0;
+    /// What run_until_idle() is for a loop that has a host.
+    virtual void run_hosted(clock::time_point deadline) = 0;
+
+protected:
+    ~loop_host() = default;
+};
+
+/// An operation whose memory is no frame's and no frame's member. While it waits it stands in the loop's list, and the loop's
+/// destructor takes it away when it takes the frames.
+struct outside_operation : list_node {
+    void (*abandon)(outside_operation&) noexcept = nullptr; ///< destroys it, with the operation in it
+};
+
 class NOWAIT_API loop {
 public:
     static constexpr int resumptions_per_look = 64;
@@ -121,6 +142,8 @@ public:
         node.next_ready = nullptr;
         *ready_tail_ = &node;
         ready_tail_ = &node.next_ready;
+        if (outside_) [[unlikely]]
+            host_->loop_stirs();
     }
 
     /// When this turn began to look at the clock: read at most once a turn.
@@ -166,8 +189,9 @@ public:
     /// Binds to the calling thread at first use. Returns 0, or EPERM on another thread, in a child after fork, or inside itself.
     [[nodiscard]] int enter() noexcept;
     void leave() noexcept;
-    /// Runs until `live` (frames without parent) and `closing` are 0, or the deadline. Between enter() and leave().
-    void run_until_idle(clock::time_point deadline) noexcept;
+    /// Runs until `live` (frames without parent) and `closing` are 0, or the deadline. Between enter() and leave(). Throws what a
+    /// host's own work throws, otherwise nothing.
+    void run_until_idle(clock::time_point deadline);
     /// Frames without a parent that have not ended.
     std::size_t live = 0;
 
@@ -178,6 +202,25 @@ public:
     [[nodiscard]] bool running() const noexcept { return running_; }
     [[nodiscard]] bool stopped() const noexcept { return root_stop_.stop_requested(); }
     void stop_now() noexcept { root_stop_.request_stop(); }
+
+    // --- as the guest of another loop ------------------------------------------------------------------------------------
+
+    /// From now on this loop waits nowhere by itself: `host` runs it. Null: on its own again. Not inside a pass. Returns 0, or
+    /// ENOTSUP if the driver has no descriptor that tells when it wants to be looked at.
+    [[nodiscard]] int be_hosted(loop_host* host) noexcept;
+    /// Looks outside and runs what is ready, up to 64 resumptions; never waits. True: there is more to run. The driver, and with
+    /// it the descriptor to be watched, may be another one afterwards. Between enter() and leave().
+    [[nodiscard]] bool pass() noexcept;
+    /// For a host that has nothing ready: submits what is queued and gets ready to sleep. True: the loop sleeps; the next pass
+    /// is due when the driver's watchable() descriptor is readable, at `until`, or at loop_stirs(). Other threads know that they
+    /// have to wake it. False: something has come, pass() again.
+    [[nodiscard]] bool rest(clock::time_point& until) noexcept;
+    /// No further node runs in this pass.
+    void break_pass() noexcept { pass_left_ = 0; }
+    /// True while a host runs something else than a pass.
+    [[nodiscard]] bool outside() const noexcept { return outside_; }
+    /// Operations that wait and are nobody's frame.
+    list<outside_operation>& outside_operations() noexcept;
 
     [[nodiscard]] runtime_stats snapshot() const noexcept;
 
@@ -201,10 +244,11 @@ public:
 private:
     friend class mailbox;
     friend class loop_stepper;
+    friend class loop_visit;
 
     void read_clock() noexcept;
     void take_inbox() noexcept;
-    void run_ready(int limit) noexcept;
+    void run_ready() noexcept;
     void run_turn(ready_node& node) noexcept;
     void run_transfers() noexcept;
     void expire_timers() noexcept;
@@ -222,8 +266,10 @@ private:
     ready_node* outbox_ = nullptr; // newest first, linked by next_ready
     clock::time_point now_{};
     bool clock_read_ = false;
+    bool outside_ = false; // there is a host, and it does not run a pass now
     bool running_ = false;
     bool bound_ = false;
+    int pass_left_ = 0; // resumptions
     int budget_per_turn_;
     std::uint64_t choice_ = 0;
     unsigned fork_generation_ = 0;
@@ -240,6 +286,7 @@ private:
     frame_pool* frames_;
     frame_pool* outer_frames_ = nullptr;
     loop* outer_loop_ = nullptr;
+    loop_host* host_ = nullptr;
     inplace_stop_source root_stop_;
     std::unique_ptr<loop_parts> parts_;
     counter turns_, passes_, remote_posts_;
@@ -269,6 +316,21 @@ public:
 
 private:
     loop& loop_;
+};
+
+/// Code of a host, on the loop's thread, that starts or cancels operations outside a pass: for its scope the loop is the
+/// current one and has the budget of a turn.
+class NOWAIT_API loop_visit {
+public:
+    explicit loop_visit(loop& on) noexcept;
+    ~loop_visit();
+    loop_visit(const loop_visit&) = delete;
+    loop_visit& operator=(const loop_visit&) = delete;
+
+private:
+    loop* outer_loop_ = nullptr;
+    frame_pool* outer_frames_ = nullptr;
+    bool entered_ = false;
 };
 
 inline void operation_base::complete_later() noexcept {

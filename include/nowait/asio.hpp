@@ -1,0 +1,6 @@
+// nowait with Asio, in both directions. Opt-in: link the target nowait::asio (stand-alone Asio) or nowait::boost_asio.
+#pragma once
+
+#include <nowait/asio/executor.hpp>
+#include <nowait/asio/pipe.hpp>
+#include <nowait/asio/runtime.hpp>

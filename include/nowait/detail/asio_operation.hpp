@@ -1,0 +1,506 @@
+// One of our operations with an Asio handler: no coroutine frame, one block of the handler's memory.
+//
+// Life, on the loop's thread (from other threads everything is posted there first):
+//
+//      initiation --begin()--> ready   ended inline: it completes when the ready queue comes to it, never inside the initiation
+//                     |
+//                     +------> waiting --ended()--> completes in the loop's turn that ended it
+//
+// Completion moves the handler out, gives the block back, and then calls the handler: in place if its executor runs on this
+// very thread (ours, or the io_context that hosts us), otherwise through its executor, which is kept busy meanwhile.
+//
+// Cancellation. The slot's handler (asio_canceller) and the operation point to each other, under a lock: the signal may be
+// emitted on any thread, and the slot may keep its handler for long after the operation has ended. It posts one node and does
+// nothing else. If the operation ends while the node is on its way, its end waits for the node. All our primitives are done or
+// untouched, so every cancellation type (terminal, partial, total) asks for the same thing and is given it.
+#pragma once
+
+#include <nowait/asio/executor.hpp>
+#include <nowait/detail/asio_core.hpp>
+#include <nowait/detail/list.hpp>
+#include <nowait/detail/operation.hpp>
+
+#include <cerrno>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+NOWAIT_BEGIN_ASIO_NAMESPACE
+namespace asio_detail {
+
+/// An error as Asio's own objects give it.
+[[nodiscard]] inline error_code to_asio(std::error_code error) noexcept {
+    return error_code(error.value(), net::error::get_system_category());
+}
+
+/// For canceller and operation to find each other or not. Taken only where a cancellation slot is connected.
+NOWAIT_API inline detail::futex_lock cancel_lock;
+
+class asio_canceller;
+class asio_object;
+
+class NOWAIT_API asio_operation_base : public detail::posted_base, public detail::outside_operation {
+public:
+    asio_operation_base(const asio_operation_base&) = delete;
+    asio_operation_base& operator=(const asio_operation_base&) = delete;
+
+    struct object_link : detail::list_node {
+        asio_operation_base* of = nullptr;
+    };
+
+    /// On the loop's thread, while it waits.
+    void cancel() noexcept { cancel_(*this); }
+
+protected:
+    explicit asio_operation_base(asio_core& core, asio_object& object) noexcept
+        : core_(core), object_(&object) {
+        link_.of = this;
+        cancel_node_.of = this;
+        cancel_node_.invoke = [](detail::posted_base& node) noexcept {
+            static_cast<cancel_node&>(node).of->cancel_arrives();
+        };
+    }
+    ~asio_operation_base() { (void)let_canceller_go(); }
+
+    /// True: no cancel is on its way, and none will be.
+    [[nodiscard]] inline bool let_canceller_go() noexcept;
+    void cancel_arrives() noexcept {
+        cancel_arrived_ = true;
+        if (core_.over())
+            return;
+        if (ended_)
+            finish_(*this);
+        else if (waits_)
+            cancel_(*this);
+    }
+
+    friend class asio_canceller;
+    friend class asio_object;
+
+    asio_core& core_;
+    asio_object* object_;
+    object_link link_;
+    void (*cancel_)(asio_operation_base&) noexcept = nullptr;
+    void (*finish_)(asio_operation_base&) noexcept = nullptr;
+    bool has_slot_ = false;
+    bool waits_ = false;
+    bool ended_ = false; // its end waits for a cancel node
+    bool cancel_arrived_ = false;
+
+private:
+    struct cancel_node : detail::posted_base {
+        asio_operation_base* of = nullptr;
+    } cancel_node_;
+    asio_canceller* canceller_ = nullptr; // under cancel_lock
+    bool cancel_sent_ = false;            // under cancel_lock
+};
+
+/// What stands in a cancellation slot.
+class asio_canceller {
+public:
+    explicit asio_canceller(asio_operation_base& op) noexcept : op_(&op) { op.canceller_ = this; }
+    asio_canceller(const asio_canceller&) = delete;
+    asio_canceller& operator=(const asio_canceller&) = delete;
+    ~asio_canceller() {
+        detail::lock_scope held(cancel_lock);
+        if (op_ != nullptr)
+            op_->canceller_ = nullptr;
+    }
+
+    void operator()(net::cancellation_type_t type) noexcept {
+        if (type == net::cancellation_type::none)
+            return;
+        detail::lock_scope held(cancel_lock);
+        if (op_ != nullptr && !std::exchange(op_->cancel_sent_, true))
+            (void)op_->core_.send(
+                op_->cancel_node_); // refused: the runtime is over, and the operation with it
+    }
+
+private:
+    friend class asio_operation_base;
+    asio_operation_base* op_; // under cancel_lock
+};
+
+inline bool asio_operation_base::let_canceller_go() noexcept {
+    if (!has_slot_)
+        return true;
+    detail::lock_scope held(cancel_lock);
+    if (canceller_ != nullptr)
+        std::exchange(canceller_, nullptr)->op_ = nullptr;
+    return !cancel_sent_ || cancel_arrived_;
+}
+
+/// What an I/O object of the adaptor and its operations share: counted, because operations may outlive the object.
+class NOWAIT_API asio_object {
+public:
+    explicit asio_object(asio_core& core) noexcept : core_(core) { core_.acquire(); }
+    asio_object(const asio_object&) = delete;
+    asio_object& operator=(const asio_object&) = delete;
+
+    [[nodiscard]] asio_core& core() const noexcept { return core_; }
+    void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+    void release() noexcept {
+        if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+            delete this;
+    }
+    [[nodiscard]] bool is_open() const noexcept { return open_.load(std::memory_order_relaxed); }
+
+    /// Any thread: what waits in this object ends with operation_aborted.
+    void cancel() noexcept {
+        on_loop([](asio_object& self) noexcept { self.cancel_waiting(); });
+    }
+    /// Any thread. False: it was closed.
+    bool close() noexcept {
+        if (!open_.exchange(false, std::memory_order_relaxed))
+            return false;
+        on_loop([](asio_object& self) noexcept {
+            self.close_handle();
+            self.cancel_waiting();
+        });
+        return true;
+    }
+
+    // On the loop's thread:
+    void add(asio_operation_base& waiting) noexcept { waiting_.push_back(waiting.link_); }
+
+protected:
+    virtual ~asio_object() { core_.release(); }
+    virtual void close_handle() noexcept = 0;
+
+private:
+    /// Now, on the loop's thread; through its inbox, on another one; now, if there is no loop any more.
+    template <class Function>
+    void on_loop(Function function) noexcept {
+        if (core_.here()) {
+            const detail::loop_visit visiting(core_.get_loop());
+            function(*this);
+            return;
+        }
+        struct message final : detail::posted_base {
+            message(asio_object& object, Function what) noexcept : to(object), call(what) {
+                invoke = [](detail::posted_base& node) noexcept {
+                    const std::unique_ptr<message> self(static_cast<message*>(&node));
+                    self->call(self->to);
+                    self->to.core_.work_finished();
+                    self->to.release();
+                };
+            }
+            asio_object& to;
+            Function call;
+        };
+        auto sent = std::make_unique<message>(*this, function);
+        acquire();
+        core_.work_started();
+        if (core_.send(*sent)) {
+            (void)sent.release();
+            return;
+        }
+        function(*this);
+        core_.work_finished();
+        release();
+    }
+    void cancel_waiting() noexcept {
+        waiting_.for_each([](asio_operation_base::object_link& link) { link.of->cancel(); });
+    }
+
+    asio_core& core_;
+    detail::list<asio_operation_base::object_link> waiting_;
+    detail::real_sync::atomic<unsigned> references_{1};
+    detail::real_sync::atomic<bool> open_{true};
+};
+
+/// With the handle of ours that it stands for.
+template <class Handle>
+class asio_object_of final : public asio_object {
+public:
+    asio_object_of(asio_core& core, Handle&& with) : asio_object(core), handle(std::move(with)) {}
+    Handle handle;
+
+private:
+    void close_handle() noexcept override {
+        if constexpr (requires { handle.close(); })
+            (void)handle.close();
+    }
+};
+
+template <class Object>
+class object_pointer {
+public:
+    object_pointer() = default;
+    explicit object_pointer(Object* made) noexcept : object_(made) {}
+    object_pointer(object_pointer&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+    object_pointer& operator=(object_pointer&& other) noexcept {
+        if (this != &other) {
+            reset();
+            object_ = std::exchange(other.object_, nullptr);
+        }
+        return *this;
+    }
+    ~object_pointer() { reset(); }
+    void reset() noexcept {
+        if (object_ != nullptr) {
+            (void)object_->close();
+            std::exchange(object_, nullptr)->release();
+        }
+    }
+    [[nodiscard]] Object* get() const noexcept { return object_; }
+    Object* operator->() const noexcept { return object_; }
+
+private:
+    Object* object_ = nullptr;
+};
+
+/// Whether a handler with this executor may be called in a turn of the core's loop.
+template <class Executor>
+[[nodiscard]] bool runs_here(const asio_core& core, const Executor& executor) noexcept {
+    if constexpr (requires { executor.core(); }) {
+        return &executor.core() == &core;
+    } else if constexpr (std::is_same_v<Executor, net::io_context::executor_type>) {
+        return &executor.context() == &core.context();
+    } else if constexpr (std::is_same_v<Executor, net::any_io_executor>) {
+        if (const auto* ours = executor.template target<asio_executor>())
+            return &ours->core() == &core;
+        const auto* hosts = executor.template target<net::io_context::executor_type>();
+        return hosts != nullptr && &hosts->context() == &core.context();
+    } else {
+        return false;
+    }
+}
+
+/// A handler with its arguments, for a foreign executor.
+template <class Handler, class Arguments>
+struct bound_handler {
+    using allocator_type = net::associated_allocator_t<Handler>;
+    [[nodiscard]] allocator_type get_allocator() const noexcept {
+        return net::get_associated_allocator(handler);
+    }
+    void operator()() {
+        std::apply([this](auto&... each) { std::move(handler)(std::move(each)...); }, arguments);
+    }
+    Handler handler;
+    Arguments arguments;
+};
+
+/// `Kind` says what is done: describe(object) makes our description, arguments(value) what the handler is given,
+/// failure(error) the same where there was no operation.
+template <class Kind, class Handler, class IoExecutor>
+class asio_operation final : public asio_operation_base {
+    using executor_type = net::associated_executor_t<Handler, IoExecutor>;
+    using tracked_executor = std::decay_t<decltype(net::prefer(std::declval<executor_type>(),
+                                                               net::execution::outstanding_work.tracked))>;
+    using allocator_type = net::associated_allocator_t<Handler>;
+    using memory = memory_for<allocator_type, asio_operation>;
+    using inner_operation = typename Kind::description::operation;
+
+public:
+    /// The initiating function's work.
+    static void initiate(asio_object& object, const IoExecutor& executor, Kind&& kind, Handler&& handler) {
+        asio_core& core = object.core();
+        if (core.here()) {
+            const detail::loop_visit visiting(core.get_loop());
+            make(core, object, executor, std::move(kind), std::move(handler))->begin(true);
+            return;
+        }
+        asio_operation* const made = make(core, object, executor, std::move(kind), std::move(handler));
+        object.acquire();
+        core.work_started();
+        made->invoke = [](detail::posted_base& node) noexcept {
+            auto& self = static_cast<asio_operation&>(node);
+            asio_object& on = *self.object_;
+            asio_core& to = self.core_;
+            if (to.over())
+                self.discard();
+            else
+                self.begin(false);
+            to.work_finished();
+            on.release();
+        };
+        if (!core.send(*made)) {
+            made->aborted_ = true;
+            made->complete(false);
+            core.work_finished();
+            object.release();
+        }
+    }
+
+private:
+    asio_operation(asio_core& core, asio_object& object, const IoExecutor& io, Kind&& kind, Handler&& handler)
+        : asio_operation_base(core, object), kind_(std::move(kind)), handler_(std::move(handler)) {
+        auto executor = net::get_associated_executor(handler_, io);
+        direct_ = runs_here(core, executor);
+        if (!direct_)
+            executor_.emplace(net::prefer(executor, net::execution::outstanding_work.tracked));
+        abandon = [](detail::outside_operation& op) noexcept { static_cast<asio_operation&>(op).discard(); };
+        cancel_ = [](asio_operation_base& op) noexcept {
+            static_cast<asio_operation&>(op).operation_.cancel();
+        };
+        finish_ = [](asio_operation_base& op) noexcept { static_cast<asio_operation&>(op).complete(true); };
+    }
+    ~asio_operation() {
+        if (built_)
+            operation_.~inner_operation();
+    }
+
+    static asio_operation* make(asio_core& core, asio_object& object, const IoExecutor& io, Kind&& kind,
+                                Handler&& handler) {
+        auto from = memory::of(net::get_associated_allocator(handler));
+        asio_operation* const block = from.allocate(1);
+        auto* const made = ::new (static_cast<void*>(block))
+            asio_operation(core, object, io, std::move(kind), std::move(handler));
+        auto slot = net::get_associated_cancellation_slot(made->handler_);
+        if (slot.is_connected()) {
+            made->has_slot_ = true;
+            slot.template emplace<asio_canceller>(*made);
+        }
+        return made;
+    }
+
+    void begin(bool inside_initiation) noexcept {
+        if (cancel_arrived_) {
+            aborted_ = true;
+            end_at_once(inside_initiation);
+            return;
+        }
+        ::new (static_cast<void*>(&operation_))
+            inner_operation(kind_.describe(static_cast<typename Kind::object&>(*object_)));
+        built_ = true;
+        detail::loop& home = core_.get_loop();
+        operation_.bind(
+            home, home.root_stop(),
+            [](detail::operation_base& ended) noexcept {
+                static_cast<asio_operation*>(ended.context())->complete(true);
+            },
+            this);
+        if (operation_.start()) {
+            end_at_once(inside_initiation);
+            return;
+        }
+        waits_ = true;
+        home.outside_operations().push_back(*this);
+        object_->acquire();
+        object_->add(*this);
+        ++core_.waiting;
+        core_.stir(); // what has been armed is to be submitted
+    }
+
+    /// Ended by the first attempt.
+    void end_at_once(bool inside_initiation) noexcept {
+        if (direct_) {
+            invoke = [](detail::posted_base& node) noexcept {
+                auto& self = static_cast<asio_operation&>(node);
+                if (self.core_.over())
+                    self.discard();
+                else
+                    self.complete(true);
+            };
+            (void)core_.send(*this);
+        } else {
+            complete(!inside_initiation);
+        }
+    }
+
+    /// Ends, and calls the handler or sends it to its executor. `may_block`: not inside the initiating function.
+    void complete(bool may_block) noexcept {
+        asio_core& core = core_;
+        if (!let_canceller_go()) { // its node is on its way here
+            ended_ = true;
+            if (!static_cast<detail::list_node&>(*this).linked())
+                core.get_loop().outside_operations().push_back(*this);
+            return;
+        }
+        stop_waiting();
+        try {
+            auto arguments = aborted_ ? kind_.failure(net::error::operation_aborted)
+                                      : kind_.arguments(operation_.take_result());
+            Handler handler(std::move(handler_));
+            std::optional<tracked_executor> executor(std::move(executor_));
+            const bool direct = direct_;
+            destroy(net::get_associated_allocator(handler));
+            if (direct) {
+                std::apply([&handler](auto&... each) { std::move(handler)(std::move(each)...); }, arguments);
+                return;
+            }
+            using bound = bound_handler<Handler, decltype(arguments)>;
+            auto allocator = net::get_associated_allocator(handler);
+            bound called{std::move(handler), std::move(arguments)};
+            if (may_block)
+                execute_on(net::prefer(*executor, net::execution::blocking.possibly,
+                                       net::execution::allocator(allocator)),
+                           std::move(called));
+            else
+                execute_on(net::prefer(net::require(*executor, net::execution::blocking.never),
+                                       net::execution::allocator(allocator)),
+                           std::move(called));
+        } catch (...) {
+            core.caught(std::current_exception());
+        }
+    }
+
+    void stop_waiting() noexcept {
+        static_cast<detail::list_node&>(*this).unlink();
+        if (!std::exchange(waits_, false))
+            return;
+        link_.unlink();
+        --core_.waiting;
+        object_->release();
+    }
+    /// The runtime is over.
+    void discard() noexcept {
+        if (!let_canceller_go()) { // its node stands in a queue that is still to be emptied
+            if (!static_cast<detail::list_node&>(*this).linked())
+                core_.get_loop().outside_operations().push_back(*this);
+            cancel_arrived_ = true; // the queues are emptied before this list is
+            return;
+        }
+        stop_waiting();
+        Handler handler(std::move(handler_));
+        destroy(net::get_associated_allocator(handler));
+    }
+    void destroy(const allocator_type& allocator) noexcept {
+        auto to = memory::of(allocator);
+        this->~asio_operation();
+        to.deallocate(this, 1);
+    }
+
+    Kind kind_;
+    Handler handler_;
+    std::optional<tracked_executor> executor_; // none where the handler is called in place
+    bool direct_ = false;
+    bool aborted_ = false; // cancelled, or refused, before it was started
+    bool built_ = false;
+    union {
+        inner_operation operation_;
+    };
+};
+
+/// The initiation that all objects use.
+template <class Executor>
+class initiate_operation {
+public:
+    using executor_type = Executor;
+    initiate_operation(asio_object& object, const Executor& executor) noexcept
+        : object_(&object), executor_(executor) {}
+    [[nodiscard]] executor_type get_executor() const noexcept { return executor_; }
+
+    template <class Handler, class Kind>
+    void operator()(Handler&& handler, Kind&& kind) const {
+        using kept_handler = std::decay_t<Handler>;
+        using kept_kind = std::decay_t<Kind>;
+        kept_handler own(std::forward<Handler>(handler));
+        kept_kind what(std::forward<Kind>(kind));
+        asio_operation<kept_kind, kept_handler, Executor>::initiate(*object_, executor_, std::move(what),
+                                                                    std::move(own));
+    }
+
+private:
+    asio_object* object_;
+    Executor executor_;
+};
+
+} // namespace asio_detail
+NOWAIT_END_ASIO_NAMESPACE
