@@ -128,17 +128,15 @@ public:
                 static_cast<list_node&>(source).unlink();
                 dropped_.push_back(source);
                 source.removing = true;
-            } // else the removal itself waits for an entry, or the source has been dropped
+            } // else it has been asked for, or waits for an entry, or the source has been dropped
             return;
         }
         source.removing = true;
         io_uring_sqe* sqe = next_entry();
-        if (sqe == nullptr) {
+        if (sqe == nullptr)
             removals_.push_back(source);
-            return;
-        }
-        io_uring_prep_poll_remove(sqe, tag(source));
-        finish(*sqe, nullptr);
+        else
+            prepare_removal(*sqe, source);
     }
 
     void start(transfer& work) noexcept override {
@@ -188,6 +186,11 @@ public:
             submit();
         reap();
         drain_backlog();
+        if (std::exchange(asked_again_, false)) { // whoever closes waits for these
+            submit();
+            reap();
+            drain_backlog();
+        }
     }
 
     // Where task work is deferred, a ring's own descriptor is no use to somebody else's epoll: it counts as readable while such
@@ -271,6 +274,9 @@ public:
 private:
     struct waker : poll_source {};
 
+    /// Targets are objects: none has this address.
+    static constexpr std::uint64_t removal_answer = 1;
+
     static std::uint64_t tag(driver_target& target) noexcept {
         return reinterpret_cast<std::uint64_t>(&target);
     }
@@ -342,6 +348,20 @@ private:
         const int outcome = call();
         (void)guard.finish(-EPIPE);
         return outcome;
+    }
+
+    void prepare_removal(io_uring_sqe& sqe, poll_source& source) noexcept {
+        io_uring_prep_poll_remove(&sqe, tag(source));
+        finish(sqe, nullptr);
+        sqe.user_data = removal_answer;
+        removing_.push_back(source);
+    }
+    /// A removal that meets an event on its way is refused (EALREADY). That event need not be reported: where it turns out
+    /// that nothing has happened to the source (a POSIX queue wakes its pollers at every operation) the poll just goes on.
+    void remove_again(poll_source& source) noexcept {
+        static_cast<list_node&>(source).unlink();
+        removals_.push_back(source);
+        asked_again_ = true;
     }
 
     void prepare_transfer(io_uring_sqe& sqe, transfer& work) noexcept {
@@ -419,6 +439,12 @@ private:
             const unsigned n = io_uring_peek_batch_cqe(&ring_, batch, 32);
             delivered_ = true;
             for (unsigned i = 0; i < n; ++i) {
+                if (batch[i]->user_data == removal_answer) {
+                    // Which one was refused it does not say; a removal too many finds nothing and does no harm.
+                    while (batch[i]->res == -EALREADY && !removing_.empty())
+                        remove_again(removing_.front());
+                    continue;
+                }
                 // Entries are given back after the batch. A target may submit meanwhile; what then finds no room the
                 // kernel keeps for later.
                 // NOLINTNEXTLINE(performance-no-int-to-ptr)
@@ -432,7 +458,7 @@ private:
 
     void deliver(driver_target* target, int result, unsigned cqe_flags) noexcept {
         if (target == nullptr)
-            return; // the answer to a removal or a cancel: its target answers for itself
+            return; // the answer to a cancel: its target answers for itself
         take_over(target);
         const bool more = (cqe_flags & IORING_CQE_F_MORE) != 0;
         if (target == &waker_) {
@@ -449,6 +475,7 @@ private:
             --held_;
             if (target->is_poll) {
                 auto& source = static_cast<poll_source&>(*target);
+                static_cast<list_node&>(source).unlink(); // nothing is left to be removed
                 if (result == -EINVAL && multishot_) {
                     // A kernel without multishot: one downgrade, and the same again as one shot.
                     multishot_ = false;
@@ -471,11 +498,8 @@ private:
                 }
             }
         }
-        if (more && target->is_poll && static_cast<poll_source*>(target)->removing) {
-            // The removal met an event on its way and was refused (EALREADY); this is that event. Ask again: a removal too
-            // many finds nothing and does no harm.
-            disarm(*static_cast<poll_source*>(target));
-        }
+        if (more && target->is_poll && static_cast<poll_source*>(target)->removing)
+            remove_again(*static_cast<poll_source*>(target));
         target->on_event(*target, result, more);
     }
 
@@ -515,8 +539,7 @@ private:
                 return;
             // Order within a kind is kept; removals first, they make room.
             if (!removals_.empty()) {
-                io_uring_prep_poll_remove(sqe, tag(removals_.pop_front()));
-                finish(*sqe, nullptr);
+                prepare_removal(*sqe, removals_.pop_front());
             } else if (!cancels_.empty()) {
                 io_uring_prep_cancel(sqe, &cancels_.pop_front(), 0);
                 finish(*sqe, nullptr);
@@ -546,11 +569,13 @@ private:
     bool announcing_ = false; // the kernel writes to wake_fd_ when something comes
     int failure_ = 0;
     bool delivered_ = false;
+    bool asked_again_ = false;
     std::size_t held_ = 0;
     std::size_t raising_ = 0;   // writes in the ring or the kernel's hands that may raise SIGPIPE
     std::size_t transfers_ = 0; // of these, the ones that stand in the ring or are in the kernel's hands
     list<poll_source> backlog_;
-    list<poll_source> removals_;
+    list<poll_source> removals_; // to be asked for
+    list<poll_source> removing_; // asked for, the source's last report is still to come
     list<transfer> backlog_transfers_;
     list<transfer> cancels_;
     list<poll_source> dropped_;
