@@ -75,6 +75,7 @@ std::string no_permission(subject about) {
         return "the object belongs to another runtime, or is used on another thread than its runtime's, or "
                "in a child "
                "after fork";
+    case subject::posix_queue:
     case subject::general:
         break;
     }
@@ -106,7 +107,72 @@ std::string invalid(subject about) {
     }
 }
 
+std::string mqueue_setting(const char* name) {
+    return setting((std::string("/proc/sys/fs/mqueue/") + name).c_str());
+}
+
+/// What the codes mean where they come from a POSIX queue; empty: what they mean everywhere.
+std::string of_posix_queue(int code) {
+    switch (code) {
+    case EMFILE: {
+        const limit_values bytes = limits_of(RLIMIT_MSGQUEUE);
+        return "the queues of this user may take " + bytes.soft +
+               " bytes together (RLIMIT_MSGQUEUE, `ulimit -q`; hard limit " + bytes.hard +
+               "), and each takes capacity x (message_bytes + about 100) from its creation until it is "
+               "unlinked and closed; or " +
+               too_many_descriptors();
+    }
+    case EINVAL:
+        return "a name is a slash and characters without another one; a queue may have a capacity of 1 up "
+               "to " +
+               mqueue_setting("msg_max") + ", messages of 1 up to " + mqueue_setting("msgsize_max") +
+               " bytes (more for CAP_SYS_RESOURCE); priorities are 0 to 32767";
+    case ENOSPC:
+        return "there are as many queues as the system allows (" + mqueue_setting("queues_max") +
+               "); what is left over can be listed and unlinked";
+    case EMSGSIZE:
+        return "the message is longer than the queue's message_bytes, or the buffer to receive into is "
+               "shorter "
+               "than that, "
+               "however short the message is";
+    case ENAMETOOLONG:
+        return "a name has at most 255 characters after its slash";
+    case ENOENT:
+        return "there is no queue of this name, or it is another queue's by now";
+    case EEXIST:
+        return "there is a queue of this name, and it was to be a new one";
+    case EACCES:
+        return "the queue belongs to somebody else, and its permissions do not allow this";
+    case EBUSY:
+        return "somebody is registered for the queue's notification, and there is one for each queue";
+    case EIDRM:
+        return "this process has closed a descriptor of the queue, which takes its notification away";
+    case ENOSYS:
+        return "this kernel has no POSIX message queues (CONFIG_POSIX_MQUEUE), or a seccomp filter hides "
+               "them";
+    case EOPNOTSUPP:
+        return "no mqueue file system is mounted to show the names (`mount -t mqueue none /dev/mqueue`)";
+    case EBADF:
+        return "the queue was closed or moved from, or is not open in this direction, or the descriptor is "
+               "none "
+               "of a queue";
+    case EAGAIN:
+        return "the queue is full, or empty, or others wait before this";
+    case EPERM:
+        return "the queue belongs to another runtime, or is used on another thread than its runtime's, or in "
+               "a "
+               "child "
+               "after fork";
+    default:
+        return {};
+    }
+}
+
 std::string reason(int code, subject about) {
+    if (about == subject::posix_queue) {
+        if (std::string why = of_posix_queue(code); !why.empty())
+            return why;
+    }
     switch (code) {
     case EMFILE:
         return too_many_descriptors();

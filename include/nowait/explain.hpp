@@ -16,6 +16,7 @@ enum class subject : std::uint8_t {
     pipe_capacity, ///< pipe_end::set_capacity
     splice,        ///< splice, tee
     runtime,       ///< runtime::create: the ring
+    posix_queue,   ///< posix_mqueue: opening it, and its operations
     use            ///< an operation of an object that belongs to a runtime
 };
 

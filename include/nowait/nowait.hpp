@@ -18,11 +18,13 @@
 #include <nowait/line_reader.hpp>
 #include <nowait/message.hpp>
 #include <nowait/mqueue_channel.hpp>
+#include <nowait/mqueue_notification.hpp>
 #include <nowait/oneshot.hpp>
 #include <nowait/pipe.hpp>
 #include <nowait/pipe_bridge.hpp>
 #include <nowait/pipe_channel.hpp>
 #include <nowait/pipe_in_place.hpp>
+#include <nowait/posix_mqueue.hpp>
 #include <nowait/result.hpp>
 #include <nowait/runtime.hpp>
 #include <nowait/semaphore.hpp>
