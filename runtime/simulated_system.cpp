@@ -680,5 +680,9 @@ long simulated_system::queue_receive_waiting(int queue, void* data, std::size_t 
     return n == -EAGAIN ? -EINTR : n;
 }
 
+worker_host* simulated_system::workers() noexcept {
+    return &world_.workers;
+}
+
 } // namespace detail
 NOWAIT_END_NAMESPACE

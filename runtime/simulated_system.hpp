@@ -135,6 +135,7 @@ public:
 
     /// Makes a FIFO, as mkfifo. 0 or a negative errno value.
     int make_fifo(const char* path, unsigned mode) noexcept override;
+    [[nodiscard]] worker_host* workers() noexcept override;
 
 private:
     using description = std::shared_ptr<simulated_description>;

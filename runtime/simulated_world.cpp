@@ -76,8 +76,9 @@ void simulated_world::record(trace_kind kind, std::uint64_t a, std::uint64_t b, 
 }
 
 std::string simulated_world::trace(std::size_t lines) const {
-    static constexpr const char* kinds[] = {"turn",   "look",  "sleep",  "outside", "clock", "call",  "arm",
-                                            "disarm", "start", "cancel", "report",  "wake",  "fault", "note"};
+    static constexpr const char* kinds[] = {"turn",   "look", "sleep",  "outside", "clock",
+                                            "call",   "arm",  "disarm", "start",   "cancel",
+                                            "report", "wake", "worker", "fault",   "note"};
     static constexpr const char* calls[] = {"read",  "write", "splice", "tee",  "ready",   "pipe",
                                             "close", "open",  "resize", "send", "receive", "other"};
     std::string text;
@@ -165,6 +166,81 @@ void simulated_world::edge(const simulated_object& object, int directions) noexc
         driver->edge(object, directions);
 }
 
+// --- workers --------------------------------------------------------------------------------------------------------------------
+
+simulated_workers::time_point simulated_workers::now() noexcept {
+    return world_.now;
+}
+
+int simulated_workers::start(worker_body& body) noexcept {
+    if (world_.strikes(fault::no_thread))
+        return -EAGAIN;
+    workers_.push_back({&body, started_++, true, false, world_.arrival()});
+    return 0;
+}
+
+void simulated_workers::wake(worker_body& body) noexcept {
+    for (entry& e : workers_) {
+        if (e.body == &body)
+            e.woken = true;
+    }
+}
+
+bool simulated_workers::can_step(const entry& e) const noexcept {
+    return (e.woken && !e.starting) || e.at <= world_.now;
+}
+
+std::size_t simulated_workers::runnable() const noexcept {
+    return static_cast<std::size_t>(
+        std::count_if(workers_.begin(), workers_.end(), [&](const entry& e) { return can_step(e); }));
+}
+
+void simulated_workers::step(std::size_t which) noexcept {
+    std::size_t at = 0;
+    while (!can_step(workers_[at]) || which-- != 0)
+        ++at;
+    const std::uint64_t number = workers_[at].number;
+    worker_body& body = *workers_[at].body;
+    workers_[at].starting = false;
+    world_.now += world_.options.turn_time;
+    const worker_step did = body.step(std::exchange(workers_[at].woken, false));
+    world_.record(trace_kind::worker, number, static_cast<std::uint64_t>(did.what));
+    // Its job may have started others meanwhile.
+    const auto self =
+        std::find_if(workers_.begin(), workers_.end(), [&](const entry& e) { return e.number == number; });
+    switch (did.what) {
+    case worker_step::outcome::ran:
+        self->at = world_.now;
+        break;
+    case worker_step::outcome::idle:
+        self->at = did.until;
+        break;
+    case worker_step::outcome::leave:
+        workers_.erase(self);
+        body.left();
+    }
+}
+
+simulated_workers::time_point simulated_workers::next_call() const noexcept {
+    time_point next = time_point::max();
+    for (const entry& e : workers_)
+        next = std::min(next, e.at);
+    return next;
+}
+
+bool simulated_workers::starting() const noexcept {
+    return std::any_of(workers_.begin(), workers_.end(), [](const entry& e) { return e.starting; });
+}
+
+void simulated_workers::await_change(std::uint32_t seen, time_point until) noexcept {
+    while (changes_ == seen && world_.now < until) {
+        if (const std::size_t able = runnable(); able != 0)
+            step(static_cast<std::size_t>(world_.random(able)));
+        else if (!world_.pass_time(std::min(until, next_call())))
+            return;
+    }
+}
+
 // --- time -----------------------------------------------------------------------------------------------------------------------
 
 void simulated_world::after(std::chrono::nanoseconds span, std::function<void()> what) {
@@ -204,7 +280,8 @@ bool simulated_world::pass_time(time_point until) {
 
 bool simulated_world::advance_clock() {
     time_point next = next_arrival();
-    const bool quiet = next == never;
+    const bool quiet = next == never && !workers.starting();
+    next = std::min(next, workers.next_call());
     for (const auto& t : threads_) {
         if (t->asleep)
             next = std::min(next, t->until);
@@ -276,7 +353,8 @@ bool simulated_world::step() {
             candidates_.push_back(i);
     }
     const bool outside_due = !outside_.empty() && outside_.front().at <= now;
-    const std::size_t options_count = candidates_.size() + (outside_due ? 1 : 0);
+    const std::size_t at_work = workers.runnable();
+    const std::size_t options_count = candidates_.size() + at_work + (outside_due ? 1 : 0);
     if (options_count == 0)
         return advance_clock();
     ++steps;
@@ -289,10 +367,12 @@ bool simulated_world::step() {
     }
     const std::size_t pick = options.any_order ? static_cast<std::size_t>(random(options_count))
                                                : static_cast<std::size_t>(steps % options_count);
-    if (pick == candidates_.size())
-        outside_step(0);
-    else
+    if (pick < candidates_.size())
         step_of(candidates_[pick]);
+    else if (pick < candidates_.size() + at_work)
+        workers.step(pick - candidates_.size());
+    else
+        outside_step(0);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include "simulated_system.hpp"
 
 #include <nowait/detail/loop.hpp>
+#include <nowait/detail/worker_host.hpp>
 #include <nowait/simulation.hpp>
 
 #include <chrono>
@@ -20,6 +21,7 @@ NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
 class simulated_driver;
+class simulated_world;
 
 /// What a trace line is about.
 enum class trace_kind : std::uint8_t {
@@ -35,8 +37,45 @@ enum class trace_kind : std::uint8_t {
     cancel,  // descriptor
     report,  // descriptor, result, more
     wake,    // runtime
+    worker,  // number, outcome
     fault,   // kind
     note,    // word
+};
+
+/// The workers of the pools: a step of one of them is a step of the simulation. A job runs whole in it.
+class simulated_workers final : public worker_host {
+public:
+    explicit simulated_workers(simulated_world& in) noexcept : world_(in) {}
+
+    [[nodiscard]] time_point now() noexcept override;
+    [[nodiscard]] int start(worker_body& body) noexcept override;
+    void wake(worker_body& body) noexcept override;
+    [[nodiscard]] std::uint32_t changes() noexcept override { return changes_; }
+    void changed() noexcept override { ++changes_; }
+    void await_change(std::uint32_t seen, time_point until) noexcept override;
+
+    /// How many have something to do now; which of them does a step.
+    [[nodiscard]] std::size_t runnable() const noexcept;
+    void step(std::size_t which) noexcept;
+    /// When the next of those that have nothing to do wants to be called.
+    [[nodiscard]] time_point next_call() const noexcept;
+    /// As next_call(), of those that are about to start only.
+    [[nodiscard]] bool starting() const noexcept;
+
+private:
+    struct entry {
+        worker_body* body;
+        std::uint64_t number;
+        bool starting;
+        bool woken;
+        time_point at;
+    };
+    [[nodiscard]] bool can_step(const entry& e) const noexcept;
+
+    simulated_world& world_;
+    std::vector<entry> workers_;
+    std::uint64_t started_ = 0;
+    std::uint32_t changes_ = 0;
 };
 
 class simulated_world {
@@ -75,6 +114,7 @@ public:
     // --- the machine ---------------------------------------------------------------------------------------------------
 
     simulated_system kernel{*this};
+    simulated_workers workers{*this};
 
     void end() noexcept {
         while (!threads_.empty())

@@ -113,9 +113,12 @@ worker_pool_state::worker_pool_state(std::unique_ptr<worker_host> own, worker_ho
 
 worker_pool_state* worker_pool_state::make(const worker_pool_options& options, system& calls, bool common) {
     watch_forks();
+    constexpr std::size_t simulated_bounded = 8; // the same on every machine
     worker_pool_limits limits;
-    limits.bounded =
-        options.bounded_max != worker_pool_options::four_per_cpu ? options.bounded_max : default_bounded();
+    if (options.bounded_max != worker_pool_options::four_per_cpu)
+        limits.bounded = options.bounded_max;
+    else
+        limits.bounded = calls.real() ? default_bounded() : simulated_bounded;
     limits.unbounded = options.unbounded_max;
     limits.idle_time = options.idle_time;
     std::memset(limits.name, 0, sizeof limits.name);

@@ -385,7 +385,8 @@ private:
         next.wake = claim_idle(a);
         if (next.wake != nullptr || a.stopping || a.workers >= a.maximum)
             return next;
-        if (a.refusals != 0 && host_.now() < a.create_again)
+        // Patience only where somebody will look again: without a worker, this is the last who could have one made.
+        if (a.refusals != 0 && a.workers != 0 && host_.now() < a.create_again)
             return next;
         next.create = true;
         ++a.workers;
@@ -544,7 +545,7 @@ private:
                 constexpr unsigned patience_max = 100;
                 a.refusals = a.refusals < patience_max ? a.refusals + 1 : patience_max;
                 a.create_again = host_.now() + std::chrono::milliseconds(5) * a.refusals;
-                if (!a.ready.empty())
+                if (!a.ready.empty() && a.workers != 0)
                     next = choose(a, false);
                 if (!next && a.workers == 0)
                     take_queued(a, failed);

@@ -34,12 +34,28 @@ std::uint16_t some_size(chance& c) {
 step some_step(chance& c, const program& p, std::size_t self) {
     step s;
     s.object = static_cast<std::uint8_t>(c.below(p.objects.size()));
+    s.target = static_cast<std::uint8_t>(c.below(p.objects.size()));
     s.actor = static_cast<std::uint8_t>(c.below(p.actors.size()));
     s.size = some_size(c);
     s.time = static_cast<std::uint16_t>(c.below(300));
     s.priority = static_cast<std::uint16_t>(c.below(3));
     const bool puts = (self % 2 == 0) != c.one_in(4); // most are either producers or consumers
-    switch (c.below(16)) {
+    switch (c.below(24)) {
+    case 16:
+        s.kind = step_kind::nest;
+        break;
+    case 17:
+        s.kind = step_kind::splice;
+        break;
+    case 18:
+        s.kind = step_kind::job;
+        break;
+    case 19:
+        s.kind = step_kind::file_write;
+        break;
+    case 20:
+        s.kind = step_kind::file_read;
+        break;
     case 0:
         s.kind = step_kind::sleep;
         break;
@@ -67,6 +83,14 @@ step some_step(chance& c, const program& p, std::size_t self) {
     return s;
 }
 
+void describe_bound(std::ostream& out, const step& s) {
+    static constexpr const char* bounds[] = {"", ", with a time-out of ", ", until a token stops it",
+                                             ", until a source stops it"};
+    out << bounds[static_cast<int>(s.bound)];
+    if (s.bound == bound_kind::timeout)
+        out << s.time << " us";
+}
+
 } // namespace
 
 program make_program(std::uint64_t seed) {
@@ -77,6 +101,7 @@ program make_program(std::uint64_t seed) {
     p.any_order = !c.one_in(5);
     p.faults = c.one_in(2) ? 0 : 0.02 * static_cast<double>(1 + c.below(10));
     p.breakage = c.one_in(4) ? 0.01 * static_cast<double>(1 + c.below(5)) : 0;
+    p.poverty = c.one_in(6) ? 0.01 * static_cast<double>(1 + c.below(5)) : 0;
     if (c.one_in(4))
         p.budget = static_cast<int>(1 + c.below(3));
     p.objects.resize(1 + c.below(3));
@@ -86,9 +111,10 @@ program make_program(std::uint64_t seed) {
         o.own_ends = c.one_in(2);
     }
     p.actors.resize(2 + c.below(6));
+    const std::uint64_t most_steps = c.one_in(10) ? 120 : 20;
     for (std::size_t i = 0; i < p.actors.size(); ++i) {
         p.actors[i].runtime = static_cast<std::uint8_t>(c.below(p.runtimes));
-        const std::size_t steps = 1 + c.below(20);
+        const std::size_t steps = 1 + c.below(most_steps);
         for (std::size_t k = 0; k < steps; ++k)
             p.actors[i].steps.push_back(some_step(c, p, i));
     }
@@ -97,14 +123,15 @@ program make_program(std::uint64_t seed) {
 
 std::string describe(const program& p) {
     static constexpr const char* objects[] = {"pipe channel", "kernel pipe", "channel", "queue"};
-    static constexpr const char* kinds[] = {"put",   "take", "try put",  "try take",  "sleep",
-                                            "yield", "stop", "close in", "close out", "resize"};
-    static constexpr const char* bounds[] = {"", ", with a time-out of ", ", until a token stops it",
-                                             ", until a source stops it"};
+    static constexpr const char* kinds[] = {
+        "put",   "take",   "try put",  "try take",          "sleep",
+        "yield", "stop",   "close in", "close out",         "resize",
+        "nest",  "splice", "job",      "write to its file", "read from its file"};
     std::ostringstream out;
     out << "seed " << p.seed << ", " << int{p.runtimes} << " runtimes, " << (p.any_order ? "any" : "fixed")
         << " order, "
-        << "faults " << p.faults << ", breakage " << p.breakage << ", budget " << p.budget << '\n';
+        << "faults " << p.faults << ", breakage " << p.breakage << ", poverty " << p.poverty << ", budget "
+        << p.budget << '\n';
     for (std::size_t i = 0; i < p.objects.size(); ++i) {
         out << "  object " << i << ": " << objects[static_cast<int>(p.objects[i].kind)] << ", capacity "
             << p.objects[i].capacity << (p.objects[i].own_ends ? ", each actor has its own ends\n" : "\n");
@@ -118,6 +145,17 @@ std::string describe(const program& p) {
                 out << ' ' << s.time << " us";
                 break;
             case step_kind::yield:
+            case step_kind::nest:
+                break;
+            case step_kind::job:
+            case step_kind::file_write:
+            case step_kind::file_read:
+                out << ", " << s.size << " bytes";
+                describe_bound(out, s);
+                break;
+            case step_kind::splice:
+                out << " object " << int{s.object} << " to " << int{s.target} << ", " << s.size << " bytes";
+                describe_bound(out, s);
                 break;
             case step_kind::stop:
                 out << " actor " << int{s.actor};
@@ -126,11 +164,8 @@ std::string describe(const program& p) {
                 out << " object " << int{s.object};
                 if (s.kind <= step_kind::try_take)
                     out << ", " << s.size << " bytes, priority " << s.priority;
-                if (s.kind <= step_kind::take) {
-                    out << bounds[static_cast<int>(s.bound)];
-                    if (s.bound == bound_kind::timeout)
-                        out << s.time << " us";
-                }
+                if (s.kind <= step_kind::take)
+                    describe_bound(out, s);
             }
             out << '\n';
         }
@@ -161,6 +196,8 @@ program shrink(program failing, const pipe_channel_factory& make_pipe_channel) {
             attempt([](program& p) { p.faults = 0; });
         if (failing.breakage > 0)
             attempt([](program& p) { p.breakage = 0; });
+        if (failing.poverty > 0)
+            attempt([](program& p) { p.poverty = 0; });
         if (failing.any_order)
             attempt([](program& p) { p.any_order = false; });
         if (failing.runtimes > 1) {

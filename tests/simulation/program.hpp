@@ -18,16 +18,21 @@ struct object_spec {
 };
 
 enum class step_kind : std::uint8_t {
-    put,       ///< writes or sends, and waits for room
-    take,      ///< reads or receives, and waits
-    try_put,   ///< without waiting
-    try_take,  ///< likewise
-    sleep,     ///< virtual time
-    yield,     ///<
-    stop,      ///< asks what another actor waits for to stop
-    close_in,  ///< closes the end that is written to
-    close_out, ///< closes the end that is read from
-    resize     ///< of a pipe
+    put,        ///< writes or sends, and waits for room
+    take,       ///< reads or receives, and waits
+    try_put,    ///< without waiting
+    try_take,   ///< likewise
+    sleep,      ///< virtual time
+    yield,      ///<
+    stop,       ///< asks what another actor waits for to stop
+    close_in,   ///< closes the end that is written to
+    close_out,  ///< closes the end that is read from
+    resize,     ///< of a pipe
+    nest,       ///< the steps that follow are those of a child task
+    splice,     ///< from one object to another of its kind, and waits for bytes and for room
+    job,        ///< something for the worker pool
+    file_write, ///< to a file of the actor's own
+    file_read
 };
 
 enum class bound_kind : std::uint8_t { none, timeout, token, source };
@@ -35,6 +40,7 @@ enum class bound_kind : std::uint8_t { none, timeout, token, source };
 struct step {
     step_kind kind = step_kind::yield;
     std::uint8_t object = 0;
+    std::uint8_t target = 0; ///< of a splice
     std::uint8_t actor = 0;
     bound_kind bound = bound_kind::none;
     std::uint16_t size = 1; ///< bytes
@@ -52,7 +58,8 @@ struct program {
     std::uint8_t runtimes = 1;
     bool any_order = true;
     double faults = 0;    ///< rate of those that are not to be noticed
-    double breakage = 0;  ///< rate of broken pipes and refused memory
+    double breakage = 0;  ///< rate of broken pipes
+    double poverty = 0;   ///< rate of refused memory and threads
     int budget = 1 << 20; ///< a small one changes the order in which operations begin
     std::vector<object_spec> objects;
     std::vector<actor> actors;

@@ -71,6 +71,9 @@ public:
                                              sequence& numbers, std::uint64_t& began) = 0;
     virtual nowait::task<count_result> read(std::size_t actor, std::span<std::byte> buffer, bound limit,
                                             sequence& numbers, std::uint64_t& began) = 0;
+    /// Moves bytes to another stream of the same kind. EINVAL: it is none.
+    virtual nowait::task<count_result> splice(std::size_t actor, stream_object& to, std::size_t size,
+                                              bound limit, sequence& numbers) = 0;
     virtual count_result try_write(std::size_t actor, std::span<const std::byte> data) = 0;
     virtual count_result try_read(std::size_t actor, std::span<std::byte> buffer) = 0;
     virtual void close_writer(std::size_t actor) = 0;
@@ -79,8 +82,10 @@ public:
     /// Each actor gets ends of its own, and only they are left.
     virtual void give_ends(std::size_t /*actors*/) {}
     virtual void drop_ends(std::size_t /*actor*/) {}
-    /// While only time can change anything, with so many operations that wait on each side. What is wrong, or nothing.
-    [[nodiscard]] virtual std::string check(std::size_t readers, std::size_t writers) = 0;
+    /// While only time can change anything, with so many operations that wait on each side, and splices that wait here or
+    /// elsewhere. What is wrong, or nothing.
+    [[nodiscard]] virtual std::string check(std::size_t readers, std::size_t writers,
+                                            std::size_t splices) = 0;
 };
 
 /// The index that stands for nobody's own ends.
@@ -98,6 +103,16 @@ public:
     nowait::task<count_result> read(std::size_t actor, std::span<std::byte> buffer, bound limit,
                                     sequence& numbers, std::uint64_t& began) override {
         return perform(reader(actor).read(buffer), std::move(limit), numbers, began);
+    }
+    nowait::task<count_result> splice(std::size_t actor, stream_object& to, std::size_t size, bound limit,
+                                      sequence& numbers) override {
+        auto* const other = dynamic_cast<pipe_channel_object*>(&to);
+        if (other == nullptr)
+            co_return nowait::fail(std::errc::invalid_argument);
+        std::uint64_t began = 0;
+        auto moved = co_await perform(nowait::splice(reader(actor), other->writer(actor), size),
+                                      std::move(limit), numbers, began);
+        co_return moved;
     }
     count_result try_write(std::size_t actor, std::span<const std::byte> data) override {
         return writer(actor).try_write(data);
@@ -121,7 +136,7 @@ public:
             writers_[actor] = {};
         }
     }
-    std::string check(std::size_t readers, std::size_t writers) override {
+    std::string check(std::size_t readers, std::size_t writers, std::size_t splices) override {
         auto* block = ends_.reader.block();
         if (block == nullptr)
             return {};
@@ -130,7 +145,7 @@ public:
         std::size_t writing = 0;
         core.reading.for_each([&](auto&) { ++reading; });
         core.writing.for_each([&](auto&) { ++writing; });
-        if (reading != readers || writing != writers)
+        if (reading < readers || writing < writers || reading + writing > readers + writers + splices)
             return "pipe channel: " + std::to_string(readers) + " reads and " + std::to_string(writers) +
                    " writes wait, and " + std::to_string(reading) + " and " + std::to_string(writing) +
                    " stand in its queues";

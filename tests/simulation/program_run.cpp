@@ -6,7 +6,10 @@
 // moments when only time can change anything, nobody may wait for what is there, and exactly those wait who have not been told
 // otherwise.
 #include "program_objects.hpp"
+#include "runtime/simulated_driver.hpp"
 #include "runtime/simulated_world.hpp"
+
+#include <nowait/blocking.hpp>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +17,8 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
+
+#include <fcntl.h>
 
 namespace nowait_test::programs {
 
@@ -38,6 +42,16 @@ public:
                             std::uint64_t& began) override {
         return perform(ends_.reader.read(buffer), std::move(limit), numbers, began);
     }
+    task<count_result> splice(std::size_t, stream_object& to, std::size_t size, bound limit,
+                              sequence& numbers) override {
+        auto* const other = dynamic_cast<kernel_pipe_object*>(&to);
+        if (other == nullptr)
+            co_return nowait::fail(std::errc::invalid_argument);
+        std::uint64_t began = 0;
+        auto moved = co_await perform(nowait::splice(ends_.reader, other->ends_.writer, size),
+                                      std::move(limit), numbers, began);
+        co_return moved;
+    }
     count_result try_write(std::size_t, std::span<const std::byte>) override {
         return nowait::fail(std::errc::resource_unavailable_try_again);
     }
@@ -47,7 +61,7 @@ public:
     void close_writer(std::size_t) override { (void)ends_.writer.close(); }
     void close_reader(std::size_t) override { (void)ends_.reader.close(); }
     void resize(std::size_t pages) override { (void)ends_.writer.set_capacity(pages * 4096); }
-    std::string check(std::size_t readers, std::size_t writers) override {
+    std::string check(std::size_t readers, std::size_t writers, std::size_t) override {
         const auto& pipe = static_cast<const nowait::detail::simulated_pipe&>(*pipe_);
         if (readers != 0 && !pipe.ring.empty())
             return "kernel pipe: a read waits, and there are bytes";
@@ -176,6 +190,7 @@ struct object_state {
     std::unique_ptr<message_object> messages;
     std::vector<history_entry> puts, takes;
     std::size_t putting = 0, taking = 0; ///< operations that have begun and not ended
+    bool spliced = false;                ///< bytes have come from, or gone to, other objects
     bool cut_short = false; ///< what was left in it may have been lost: the reading side was closed
 };
 
@@ -183,9 +198,34 @@ struct actor_state {
     std::optional<std::stop_source> token;
     std::unique_ptr<nowait::inplace_stop_source> source;
     int runtime = 0;
+    // The actor's own file: what has been written to it for certain, and how far it was read.
+    nowait::pipe_writer file_in;
+    nowait::pipe_reader file_out;
+    std::shared_ptr<nowait::detail::simulated_object> file;
+    std::string written;
+    std::size_t read_to = 0;
 };
 
 constexpr auto untouched = std::byte{0xa5};
+
+/// Refuses memory for pages now and then.
+class page_gate {
+public:
+    explicit page_gate(simulation& sim) : sim_(sim) {}
+    ~page_gate() { open(false); }
+    page_gate(const page_gate&) = delete;
+    page_gate& operator=(const page_gate&) = delete;
+    void open(bool refuses) {
+        nowait::detail::page_pool::of_this_thread().set_gate(refuses ? &grants : nullptr, this);
+    }
+
+private:
+    static bool grants(void* self) noexcept {
+        auto& world = static_cast<page_gate*>(self)->sim_.world();
+        return !world.strikes(nowait::fault::no_memory);
+    }
+    simulation& sim_;
+};
 
 class run {
 public:
@@ -275,11 +315,16 @@ private:
         }
         // What breaks, breaks from here on.
         sim_.faults().set(nowait::fault::broken_pipe, program_.breakage);
+        sim_.faults().set(nowait::fault::no_memory, program_.poverty);
+        sim_.faults().set(nowait::fault::no_thread, program_.poverty);
+        page_gate_.open(program_.poverty > 0);
         for (std::size_t i = 0; i < program_.actors.size(); ++i) {
             if (program_.actors[i].runtime == 0)
                 acting_.push_back(nowait::spawn(act(i)));
         }
         (void)co_await nowait::sleep_for(10s); // whoever still waits then, waits for ever
+        sim_.faults().set(nowait::fault::no_memory, 0);
+        page_gate_.open(false);
         for (std::size_t i = 0; i < objects_.size(); ++i)
             co_await wind_up(i);
         for (auto& handle : acting_)
@@ -305,6 +350,7 @@ private:
                     break; // somebody has closed it before
                 if (!n) {
                     ++errors;
+                    (void)co_await nowait::sleep_for(1ms);
                     continue;
                 }
                 buffer.resize(*n);
@@ -363,9 +409,30 @@ private:
     }
 
     task<void> act(std::size_t self) {
+        co_await act_from(self, 0);
+        states_[self].file_in = {};
+        states_[self].file_out = {};
+        for (object_state& o : objects_) {
+            if (o.spec.own_ends && o.stream != nullptr)
+                o.stream->drop_ends(self);
+        }
+    }
+
+    task<void> act_from(std::size_t self, std::size_t first) {
         const actor& mine = program_.actors[self];
-        for (const step& s : mine.steps) {
+        for (std::size_t at = first; at < mine.steps.size(); ++at) {
+            const step& s = mine.steps[at];
             switch (s.kind) {
+            case step_kind::nest:
+                co_await act_from(self, at + 1);
+                co_return;
+            case step_kind::job:
+                co_await job(s, self);
+                continue;
+            case step_kind::file_write:
+            case step_kind::file_read:
+                co_await file(s, self);
+                continue;
             case step_kind::sleep:
                 (void)co_await nowait::sleep_for(std::chrono::microseconds(s.time));
                 continue;
@@ -410,6 +477,9 @@ private:
                     o->stream->close_reader(self);
                 }
                 break;
+            case step_kind::splice:
+                co_await splice(*o, s, self);
+                break;
             case step_kind::resize:
                 if (o->stream != nullptr)
                     o->stream->resize(1 + s.size % 4);
@@ -417,10 +487,6 @@ private:
             default:
                 break;
             }
-        }
-        for (object_state& o : objects_) {
-            if (o.spec.own_ends && o.stream != nullptr)
-                o.stream->drop_ends(self);
         }
     }
 
@@ -480,6 +546,84 @@ private:
         if (filled != 0) {
             got.bytes.assign(reinterpret_cast<const char*>(buffer.data()), filled);
             o.takes.push_back(std::move(got));
+        }
+    }
+
+    task<void> splice(object_state& from, const step& s, std::size_t self) {
+        object_state& to = objects_[s.target];
+        if (from.stream == nullptr || to.stream == nullptr || &from == &to || from.spec.kind != to.spec.kind)
+            co_return;
+        from.spliced = to.spliced = true;
+        bound limit = bound_of(s, self);
+        ++splicing_;
+        auto n = co_await from.stream->splice(self, *to.stream, s.size, std::move(limit), numbers_);
+        --splicing_;
+        note_end(n);
+    }
+
+    /// A job runs once, or never: and never if the await says that it was stopped.
+    task<void> job(const step& s, std::size_t self) {
+        int ran = 0;
+        bound limit = bound_of(s, self);
+        std::uint64_t began = 0;
+        auto work = [&ran] { return ++ran; };
+        auto what = nowait::blocking(work).key(s.priority);
+        auto did = co_await perform(std::move(what), std::move(limit), numbers_, began);
+        if (!did && did.error() != std::errc::resource_unavailable_try_again)
+            note_end(did);
+        if (ran != (did ? 1 : 0))
+            complain("a job that ended with " + (did ? "success" : did.error().message()) + " has run " +
+                     std::to_string(ran) + " times");
+    }
+
+    /// Writes and reads that the driver performs where the bytes are not in memory.
+    task<void> file(const step& s, std::size_t self) {
+        actor_state& me = states_[self];
+        if (me.file == nullptr) {
+            const std::string path = "/file/" + std::to_string(self);
+            const int in = sim_.system().open(path.c_str(), O_WRONLY | O_CREAT, 0600);
+            const int out = sim_.system().open(path.c_str(), O_RDONLY, 0);
+            if (in < 0 || out < 0) {
+                for (const int fd : {in, out}) {
+                    if (fd >= 0)
+                        (void)sim_.system().close(fd);
+                }
+                co_return;
+            }
+            me.file = sim_.world().kernel.description_of(in)->of;
+            me.file_in = *nowait::pipe_writer::adopt(in);
+            me.file_out = *nowait::pipe_reader::adopt(out);
+        }
+        bound limit = bound_of(s, self);
+        std::uint64_t began = 0;
+        if (s.kind == step_kind::file_write) {
+            const std::string bytes = payload(self, s.size);
+            const std::span<const std::byte> data = std::as_bytes(std::span(bytes));
+            auto n = co_await perform(me.file_in.write(data), std::move(limit), numbers_, began);
+            note_end(n);
+            me.written += bytes.substr(0, n.value_or(0));
+            check_let_go(bytes.data(), bytes.size());
+        } else {
+            std::string buffer(s.size, '\0');
+            const std::span<std::byte> room = std::as_writable_bytes(std::span(buffer));
+            auto n = co_await perform(me.file_out.read(room), std::move(limit), numbers_, began);
+            note_end(n);
+            if (n.value_or(0) != 0 && me.written.compare(me.read_to, *n, buffer, 0, *n) != 0)
+                complain("a file gives other bytes than were written to it");
+            me.read_to += n.value_or(0);
+            check_let_go(buffer.data(), buffer.size());
+        }
+        if (static_cast<const nowait::detail::simulated_file&>(*me.file).bytes != me.written)
+            complain("a file holds other bytes than were written to it");
+    }
+
+    /// The operation has ended: no driver works on its memory any more.
+    void check_let_go(const void* data, std::size_t size) {
+        for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
+            const auto& driver = static_cast<const nowait::detail::simulated_driver&>(
+                sim_.world().runtime_at(i).get_loop().waits());
+            if (driver.works_on(data, size))
+                complain("a driver works on a buffer whose operation has ended");
         }
     }
 
@@ -553,6 +697,11 @@ private:
         case EPIPE:
         case EBADF:
             return;
+        case ENOMEM:
+        case ENOSPC:
+            if (program_.poverty > 0)
+                return;
+            [[fallthrough]];
         default:
             complain("an operation ends with " + ended.error().message());
         }
@@ -563,7 +712,7 @@ private:
             object_state& o = objects_[i];
             std::string wrong;
             if (o.stream != nullptr)
-                wrong = o.stream->check(o.taking, o.putting);
+                wrong = o.stream->check(o.taking, o.putting, splicing_);
             else if (o.messages != nullptr)
                 wrong = o.messages->check(o.taking, o.putting);
             if (!wrong.empty())
@@ -582,6 +731,8 @@ private:
             if (o.putting != 0 || o.taking != 0)
                 complain("object " + std::to_string(i) + ": an operation has not ended");
         }
+        if (const std::string wrong = check_spliced(); !wrong.empty())
+            complain(wrong);
         look_around();
         check_counters();
         objects_.clear();
@@ -607,6 +758,8 @@ private:
     [[nodiscard]] bool exact() const noexcept { return program_.budget > 1000; }
 
     [[nodiscard]] std::string check_stream(object_state& o) const {
+        if (o.spliced)
+            return {}; // together with the others
         in_order(o.puts);
         in_order(o.takes);
         if (!exact() && o.spec.kind == object_kind::pipe_channel)
@@ -628,23 +781,43 @@ private:
         return {};
     }
 
-    /// The order is not known: as many bytes, and of each value as many.
+    /// How often each byte occurs, where the order is not known.
+    using census = std::array<std::size_t, 256>;
+    static void count(const std::vector<history_entry>& entries, census& into) {
+        for (const history_entry& e : entries) {
+            for (const char c : e.bytes)
+                ++into[static_cast<unsigned char>(c)];
+        }
+    }
+    [[nodiscard]] static bool matches(const census& put, const census& got, bool cut_short) {
+        for (std::size_t i = 0; i < put.size(); ++i) {
+            if (got[i] > put[i] || (got[i] != put[i] && !cut_short))
+                return false;
+        }
+        return true;
+    }
+
     [[nodiscard]] static std::string check_pieces(const object_state& o) {
-        std::array<std::size_t, 256> count{};
-        std::array<std::size_t, 256> seen{};
-        for (const history_entry& e : o.puts) {
-            for (const char c : e.bytes)
-                ++count[static_cast<unsigned char>(c)];
+        census put{};
+        census got{};
+        count(o.puts, put);
+        count(o.takes, got);
+        return matches(put, got, o.cut_short) ? "" : "the stream: other bytes were read than written";
+    }
+
+    /// What has gone from one stream into another comes out of one of them.
+    [[nodiscard]] std::string check_spliced() const {
+        census put{};
+        census got{};
+        bool cut_short = false;
+        for (const object_state& o : objects_) {
+            if (!o.spliced)
+                continue;
+            count(o.puts, put);
+            count(o.takes, got);
+            cut_short = cut_short || o.cut_short;
         }
-        for (const history_entry& e : o.takes) {
-            for (const char c : e.bytes)
-                ++seen[static_cast<unsigned char>(c)];
-        }
-        for (std::size_t i = 0; i < 256; ++i) {
-            if (seen[i] > count[i] || (seen[i] != count[i] && !o.cut_short))
-                return "the stream: other bytes were read than written";
-        }
-        return {};
+        return matches(put, got, cut_short) ? "" : "spliced streams: other bytes were read than written";
     }
 
     [[nodiscard]] std::string check_messages(object_state& o) const {
@@ -686,8 +859,10 @@ private:
     const program& program_;
     int parcels_ = 0;
     simulation sim_;
+    page_gate page_gate_{sim_};
     sequence numbers_;
     std::uint64_t payloads_ = 0;
+    std::size_t splicing_ = 0;
     std::string failure_;
     std::vector<actor_state> states_;
     std::vector<object_state> objects_;
