@@ -79,7 +79,9 @@ void direction::serve() noexcept {
     if (n == -EAGAIN) {
         counts.nowait_misses.add();
         first.tried_ = true;
-        quiet = proving = hung_up = false; // a FIFO may have a new writer
+        quiet = proving = false;
+        if (first.at_ == this)
+            hung_up = false; // a FIFO may have a new writer
         if (first.at_ != this) {
             // A two-ended operation found its other end not ready: it goes to wait there, behind those who came before.
             direction& other = *first.at_;
