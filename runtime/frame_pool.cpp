@@ -20,8 +20,29 @@ frame_pool* frame_pool::exchange_current(frame_pool* pool) noexcept {
 }
 
 void* frame_pool::allocate(std::size_t size) {
+    return allocate_from(current_pool, size);
+}
+
+void* frame_pool::allocate_on_any_thread(std::size_t size) {
+    if (current_pool != nullptr)
+        return allocate_from(current_pool, size);
+    // Blocks come home through `remote_`, from whichever thread: a retired pool waits for them.
+    static thread_local struct keeper {
+        frame_pool* pool = nullptr;
+        bool over = false;
+        ~keeper() {
+            over = true; // other thread-local objects may post after this one has gone
+            if (pool != nullptr)
+                retire(std::exchange(pool, nullptr));
+        }
+    } mine;
+    if (mine.pool == nullptr && !mine.over)
+        mine.pool = new frame_pool;
+    return allocate_from(mine.pool, size);
+}
+
+void* frame_pool::allocate_from(frame_pool* pool, std::size_t size) {
     const std::size_t size_class = (size + sizeof(block) + grain - 1) / grain;
-    frame_pool* pool = current_pool;
     if (pool == nullptr || size_class >= classes) [[unlikely]] {
         auto* plain = static_cast<block*>(std::malloc(size + sizeof(block)));
         if (plain == nullptr)

@@ -13,6 +13,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -94,6 +95,22 @@ struct posted_function : posted_base {
             self->function();
         };
     }
+    // From the poster's own stock, to which it comes back when the function has run: a thread that posts again and again
+    // allocates nothing once warm. (What wants more alignment than a frame has is left to the ordinary allocator.)
+    static constexpr bool recycled = alignof(Function) <= alignof(std::max_align_t);
+    static void* operator new(std::size_t size) {
+        if constexpr (recycled)
+            return frame_pool::allocate_on_any_thread(size);
+        else
+            return ::operator new(size, std::align_val_t(alignof(Function)));
+    }
+    static void operator delete(void* memory) noexcept {
+        if constexpr (recycled)
+            frame_pool::deallocate(memory);
+        else
+            ::operator delete(memory, std::align_val_t(alignof(Function)));
+    }
+
     Function function;
 };
 

@@ -27,6 +27,8 @@ public:
     /// From the calling thread's current pool, or the allocator if it has none. Throws std::bad_alloc.
     static void* allocate(std::size_t size);
     static void deallocate(void* frame) noexcept;
+    /// The same, on a thread without a loop from a pool that the thread keeps: for what it posts again and again.
+    static void* allocate_on_any_thread(std::size_t size);
 
     /// The pool of the loop that runs on this thread; nullptr outside.
     static frame_pool* exchange_current(frame_pool* pool) noexcept;
@@ -49,6 +51,7 @@ private:
     static_assert(sizeof(block) == 16);
 
     ~frame_pool() = default;
+    static void* allocate_from(frame_pool* pool, std::size_t size);
     void free_local(block* b) noexcept;
     void take_remote() noexcept;
 
