@@ -49,21 +49,19 @@ struct awaiting_promise : promise_base {
         return task_awaiter<U>(*this, std::move(inner), at);
     }
     template <description D>
-    operation_awaiter<D> await_transform(D&& what,
-                                         std::source_location at = std::source_location::current()) noexcept {
-        return operation_awaiter<D>(*this, std::forward<D>(what), at);
+    [[gnu::always_inline]] operation_awaiter<D> await_transform(D&& what) noexcept {
+        return operation_awaiter<D>(*this, std::forward<D>(what));
     }
     // A named description may be awaited as it is if it can be copied; otherwise it must be moved. (A forwarding overload
     // would be shorter, but g++ 12 then asks for a copy of move-only objects: PR 105406.)
     template <description D>
     requires std::copy_constructible<D>
-    operation_awaiter<D> await_transform(D& what,
-                                         std::source_location at = std::source_location::current()) noexcept {
+    [[gnu::always_inline]] operation_awaiter<D> await_transform(D& what) noexcept {
         if constexpr (eager_description<D>) {
-            return operation_awaiter<D>(*this, what, at);
+            return operation_awaiter<D>(*this, what);
         } else {
             D copy(what);
-            return operation_awaiter<D>(*this, std::move(copy), at);
+            return operation_awaiter<D>(*this, std::move(copy));
         }
     }
 };

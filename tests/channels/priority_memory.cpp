@@ -55,7 +55,7 @@ TEMPLATE_TEST_CASE("priority queue: a failure at any allocation fails one send a
             REQUIRE(fill(queue, messages) == messages - 1);
             REQUIRE(source.refused == 1);
             REQUIRE(queue.size() == messages - 1);
-            REQUIRE(queue.core().sound());
+            REQUIRE(queue.sound());
 
             std::multimap<unsigned, unsigned, std::greater<>> expected;
             for (unsigned n = 0; n < messages; ++n)
@@ -150,9 +150,9 @@ TEMPLATE_TEST_CASE("priority queue: a promise is kept without memory, whatever h
                     waiting.erase(waiting.begin());
                 }
             }
-            REQUIRE(queue.core().promised() == waiting.size());
+            REQUIRE(queue.promised() == waiting.size());
             REQUIRE(queue.size() == expected.size());
-            REQUIRE(queue.core().sound());
+            REQUIRE(queue.sound());
         }
     }
 }
@@ -166,13 +166,13 @@ TEMPLATE_TEST_CASE("priority queue: a node is promised once", "[priority]", tree
     source.refuses_all = true;
     while (queue.reserve(0))
         queue.promise(0);
-    const std::size_t waiting = queue.core().promised();
+    const std::size_t waiting = queue.promised();
     CHECK(waiting > 0);
     CHECK(queue.pop().bytes == 100);
     for (std::size_t n = 0; n < waiting; ++n)
         queue.push_promised(1, 0, 0);
     CHECK(queue.size() == waiting);
-    CHECK(queue.core().sound());
+    CHECK(queue.sound());
     while (!queue.empty())
         CHECK(queue.pop().value == 1);
 }
@@ -188,10 +188,10 @@ TEMPLATE_TEST_CASE("priority queue: with all priorities present there are promis
         REQUIRE(queue.reserve(n));
         queue.promise(n);
     }
-    CHECK(queue.core().sound());
+    CHECK(queue.sound());
     for (unsigned n = 0; n < 10; ++n)
         queue.push_promised(std::move(n), n, 1);
-    CHECK(queue.core().sound());
+    CHECK(queue.sound());
     std::size_t wrong = 0;
     for (unsigned priority = priority_levels; priority-- > 0;) {
         wrong += queue.pop().value != priority;
@@ -289,7 +289,7 @@ TEMPLATE_TEST_CASE("priority queue: every payload is destroyed exactly once", "[
             CHECK(queue.pop().value.value >= 0);
         CHECK(alive.size() == 900);
 
-        const message_chain drained = queue.drain();
+        const auto drained = queue.drain();
         CHECK(queue.empty());
         CHECK(drained.count == 900);
         CHECK(alive.size() == 900); // they wait for their destruction outside the lock
@@ -298,7 +298,7 @@ TEMPLATE_TEST_CASE("priority queue: every payload is destroyed exactly once", "[
         queue.destroy(drained);
         CHECK(alive.size() == 500);
         queue.release(drained);
-        CHECK(queue.core().sound());
+        CHECK(queue.sound());
         for (unsigned n = 0; n < 500; ++n)
             send(n);
     }

@@ -83,9 +83,9 @@ void agree(Queue& queue, std::size_t deepest, std::size_t steps, std::uint64_t s
             }
             failures += queue.size() != expected.size() || queue.bytes() != expected.size();
         }
-        failures += !queue.core().sound();
+        failures += !queue.sound();
         if (random.below(8) == 0) {
-            const message_chain drained = queue.drain();
+            const auto drained = queue.drain();
             failures += drained.count != expected.size() || !queue.empty() || queue.bytes() != 0;
             queue.destroy(drained);
             queue.release(drained);
@@ -100,7 +100,7 @@ void agree(Queue& queue, std::size_t deepest, std::size_t steps, std::uint64_t s
     }
     CHECK(failures == 0);
     CHECK(queue.empty());
-    CHECK(queue.core().sound());
+    CHECK(queue.sound());
 }
 
 } // namespace
@@ -141,7 +141,7 @@ TEMPLATE_TEST_CASE("priority queue: full of all priorities in every order, it co
             expected.emplace(priority, n);
         }
         CHECK_FALSE(queue.admits(0));
-        CHECK(queue.core().sound());
+        CHECK(queue.sound());
         std::size_t wrong = 0;
         for (const auto& [priority, number] : expected) {
             const received<std::uint64_t> got = queue.pop();
@@ -170,7 +170,7 @@ TEST_CASE("fifo queue: it agrees with a deque", "[priority]") {
         wrong += queue.size() != expected.size() || queue.admits(1) != (expected.size() < 100);
     }
     CHECK(wrong == 0);
-    CHECK(queue.core().sound());
+    CHECK(queue.sound());
 }
 
 // --- fair order --------------------------------------------------------------------------------------------
@@ -233,12 +233,12 @@ void agree(Queue& queue, fair_model expected, std::uint64_t seed) {
             wrong += queue.pop(now).value != expected.pop(now);
         }
         if (step % 5000 == 4999) {
-            const message_chain drained = queue.drain();
+            const auto drained = queue.drain();
             queue.destroy(drained);
             queue.release(drained);
             expected.waiting.clear();
         }
-        wrong += queue.size() != expected.waiting.size() || (step % 64 == 0 && !queue.core().sound());
+        wrong += queue.size() != expected.waiting.size() || (step % 64 == 0 && !queue.sound());
     }
     CHECK(wrong == 0);
 }

@@ -193,7 +193,7 @@ public:
         this->let_go();
     }
 
-    [[nodiscard]] bool start() noexcept { return this->go_on(attempt_untried); }
+    [[nodiscard]] bool start() noexcept { return this->begin(); }
     /// Throws what copying a T throws.
     [[nodiscard]] result<broadcast_item<T>> take_result() {
         if (code_ != 0)

@@ -51,37 +51,69 @@ enum message_attempt : int {
     attempt_waits = -2    ///< it has to wait, and the channel's lock is held for the operation that will
 };
 
-/// Room for one received message, and how the receiving came out.
-template <class V>
-class message_slot {
+/// Room for one message on its way to a receiver, who gets a V. Whether there is one its owner knows. The priority lies before
+/// the value, and not behind it as in a message<T>: then compilers do not copy both at once. A read that is wider than the
+/// words just stored stalls the processor.
+template <class T, class V>
+class message_landing {
 public:
-    message_slot() noexcept {}
-    message_slot(const message_slot&) = delete;
-    message_slot& operator=(const message_slot&) = delete;
-    ~message_slot() {
-        if constexpr (!std::is_trivially_destructible_v<V>) {
-            if (code == 0)
-                value_.~V();
-        }
+    message_landing() noexcept {}
+    message_landing(const message_landing&) = delete;
+    message_landing& operator=(const message_landing&) = delete;
+    ~message_landing() {}
+
+    [[gnu::always_inline]] void fill(T&& value, unsigned priority) noexcept {
+        ::new (static_cast<void*>(&value_)) T(std::move(value));
+        if constexpr (!std::is_same_v<T, V>)
+            priority_ = priority;
+    }
+    /// Once, if it was filled.
+    [[nodiscard, gnu::always_inline]] result<V> take() noexcept {
+        result<V> got = as_result();
+        value_.~T();
+        return got;
+    }
+    void discard() noexcept { value_.~T(); }
+
+private:
+    [[nodiscard, gnu::always_inline]] result<V> as_result() noexcept {
+        if constexpr (std::is_same_v<T, V>)
+            return result<V>(tl::in_place, std::move(value_));
+        else
+            return result<V>(tl::in_place, std::move(value_), unsigned{priority_});
     }
 
-    template <class... Parts>
-    void fill(Parts&&... parts) noexcept {
-        ::new (static_cast<void*>(&value_)) V(std::forward<Parts>(parts)...);
+    struct nothing {};
+    [[no_unique_address]] std::conditional_t<std::is_same_v<T, V>, nothing, unsigned> priority_;
+    union {
+        T value_;
+    };
+};
+
+/// The same, and how the receiving came out.
+template <class T, class V>
+class message_slot {
+public:
+    message_slot() noexcept = default;
+    ~message_slot() {
+        if (code == 0)
+            landing_.discard();
+    }
+    void fill(T&& value, unsigned priority) noexcept {
+        landing_.fill(std::move(value), priority);
         code = 0;
     }
     [[nodiscard]] result<V> take() noexcept {
         if (code != 0) [[unlikely]]
             return fail_errno(code);
-        return result<V>(tl::in_place, std::move(value_));
+        code = attempt_untried;
+        return landing_.take();
     }
 
-    int code = attempt_untried; // 0: value_ lives
+    int code = attempt_untried; // 0: there is one
 
 private:
-    union {
-        V value_;
-    };
+    message_landing<T, V> landing_;
 };
 
 template <class Core>
@@ -105,7 +137,8 @@ public:
 
     /// What a receiver gets: the message, and its priority where there are any.
     using received_type = std::conditional_t<has_priorities, message<T>, T>;
-    using slot = message_slot<received_type>;
+    using slot = message_slot<T, received_type>;
+    using landing = message_landing<T, received_type>;
     using send_waiter = message_send_operation<message_core>;
     using receive_waiter = message_receive_operation<message_core>;
     using notified_waiter = message_notified_operation<message_core>;
@@ -119,46 +152,42 @@ public:
     message_core(const message_core&) = delete;
     message_core& operator=(const message_core&) = delete;
 
-    // --- the inlined attempts: one lock pair, no waiter in sight -----------------------------------------------------------
+    // --- the ready path, inlined into whoever sends or receives: one lock pair, no waiter in sight -------------------------
+
+    /// Sends if that is simple: nobody waits, there is room and memory, and every message counts sizeof(T). True: done.
+    [[nodiscard, gnu::always_inline]] bool send_at_once(T& value, unsigned priority) noexcept {
+        const std::uint64_t now = clock();
+        mutex_.lock();
+        const bool sent = send_gate_ == 0 && queue_.try_push(value, priority, sizeof(T),
+                                                             now); // create() has seen that this fits
+        mutex_.unlock();
+        return sent;
+    }
+    /// Receives if that is simple: there is a message, and nobody waits to send.
+    [[nodiscard, gnu::always_inline]] bool receive_at_once(landing& into) noexcept {
+        const std::uint64_t now = clock();
+        mutex_.lock();
+        const bool received = receive_gate_ == 0 && pop(into, now);
+        mutex_.unlock();
+        return received;
+    }
+
+    // --- the same in all cases ---------------------------------------------------------------------------------------------
 
     /// What `value` counts against the limits by bytes, or false if that is more than one message may. Not under the lock: it
     /// may run the user's function.
     [[nodiscard]] bool measure(const T& value, std::uint64_t& bytes) const noexcept {
-        if (size_of_ == nullptr) [[likely]] {
-            bytes = sizeof(T); // create() has seen that this fits
-            return true;
-        }
-        bytes = size_of_(value);
+        bytes = size_of_ == nullptr ? sizeof(T) : size_of_(value);
         return bytes <= queue_.limits().message_bytes; // never changes
     }
 
     /// Sends now if that is possible, or finds out that it is not. `here`: the loop of this thread, or nullptr. Returns false
     /// if the operation has to wait (only if it `may_wait`): then the lock is held, and enqueue() is next.
-    [[nodiscard, gnu::always_inline]] bool send_now(T& value, unsigned priority, std::uint64_t bytes,
-                                                    unsigned urgency, loop* here, bool may_wait,
-                                                    int& code) noexcept {
-        const std::uint64_t now = clock();
-        mutex_.lock();
-        if (send_gate_ == 0 && has_room(priority, bytes)) [[likely]] {
-            queue_.push(std::move(value), priority, bytes, now);
-            mutex_.unlock();
-            code = 0;
-            return true;
-        }
-        return send_now_slowly(value, priority, bytes, urgency, here, may_wait, code, now);
-    }
-
+    [[nodiscard, gnu::noinline]] bool send_now(T& value, unsigned priority, std::uint64_t bytes,
+                                               unsigned urgency, loop* here, bool may_wait,
+                                               int& code) noexcept;
     /// The same for receiving.
-    [[nodiscard, gnu::always_inline]] bool receive_now(slot& into, loop* here, bool may_wait) noexcept {
-        const std::uint64_t now = clock();
-        mutex_.lock();
-        if (receive_gate_ == 0 && !queue_.empty()) [[likely]] {
-            pop(into, now);
-            mutex_.unlock();
-            return true;
-        }
-        return receive_now_slowly(into, here, may_wait, now);
-    }
+    [[nodiscard, gnu::noinline]] bool receive_now(slot& into, loop* here, bool may_wait) noexcept;
 
     // --- waiting: the lock is held by xxx_now(), and released here ---------------------------------------------------------
 
@@ -229,13 +258,16 @@ public:
     }
 
 private:
-    // What keeps the inlined attempts out.
+    // What keeps the ready path out.
     static constexpr unsigned someone_waits = 1;
     static constexpr unsigned is_closed = 2;
     static constexpr unsigned has_listener = 4;
+    static constexpr unsigned must_be_measured = 8;
 
     message_core(queue_limits limits, size_function sizes, block_source& source, Order order) noexcept
-        : queue_(limits, source, order), size_of_(sizes) {}
+        : queue_(limits, source, order), size_of_(sizes) {
+        reset_gates();
+    }
     ~message_core() = default;
 
     void destroy() noexcept {
@@ -244,7 +276,7 @@ private:
         source.give(source, this, sizeof(message_core), alignof(message_core));
     }
 
-    [[nodiscard]] static std::uint64_t clock() noexcept {
+    [[nodiscard, gnu::always_inline]] static std::uint64_t clock() noexcept {
         if constexpr (Order::remembers_arrival)
             return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
         else
@@ -279,21 +311,10 @@ private:
         static_cast<list_node&>(newcomer).link_before(*behind);
     }
 
-    static void fill(slot& into, T&& value, [[maybe_unused]] unsigned priority) noexcept {
-        if constexpr (has_priorities)
-            into.fill(std::move(value), priority);
-        else
-            into.fill(std::move(value));
-    }
-    /// While no sender waits: whether a message can be put in on the spot.
-    [[nodiscard]] bool has_room(unsigned priority, std::uint64_t bytes) const noexcept {
-        if constexpr (has_priorities)
-            return queue_.admits(bytes) && queue_.ready(priority);
-        else
-            return queue_.has_room(bytes);
-    }
-    void pop(slot& into, std::uint64_t now) noexcept {
-        queue_.pop_to([&into](T&& value, unsigned priority) { fill(into, std::move(value), priority); }, now);
+    template <class Into>
+    [[nodiscard, gnu::always_inline]] bool pop(Into& into, std::uint64_t now) noexcept {
+        return queue_.try_pop_to(
+            [&into](T&& value, unsigned priority) { into.fill(std::move(value), priority); }, now);
     }
 
     /// Under the lock, for a waiter that is unlinked and has its outcome.
@@ -312,21 +333,18 @@ private:
             return false;
     }
 
-    [[gnu::noinline]] bool send_now_slowly(T& value, unsigned priority, std::uint64_t bytes, unsigned urgency,
-                                           loop* here, bool may_wait, int& code, std::uint64_t now) noexcept;
-    [[gnu::noinline]] bool receive_now_slowly(slot& into, loop* here, bool may_wait,
-                                              std::uint64_t now) noexcept;
     void refill(loop* here, wake_list& wakes, std::uint64_t now) noexcept;
     void notify(loop* here, wake_list& wakes) noexcept;
     void reset_gates() noexcept {
         const unsigned closed = closed_ ? is_closed : 0;
         const bool sender = !senders_.empty();
-        send_gate_ = closed | (sender || !receivers_.empty() ? someone_waits : 0) |
+        send_gate_ = closed | (size_of_ != nullptr ? must_be_measured : 0) |
+                     (sender || !receivers_.empty() ? someone_waits : 0) |
                      (listener_ != nullptr ? has_listener : 0);
         receive_gate_ = sender ? someone_waits : 0;
     }
 
-    // Under the mutex. The gates are zero exactly if nothing of the below stands in the way of the inlined attempts.
+    // Under the mutex. The gates are zero exactly if nothing of the below stands in the way of the ready path.
     typename Sync::mutex mutex_;
     unsigned send_gate_ = 0;
     unsigned receive_gate_ = 0;
@@ -342,10 +360,10 @@ private:
 };
 
 template <class T, class Sync, class Index, class Order, front_cache Front>
-bool message_core<T, Sync, Index, Order, Front>::send_now_slowly(T& value, unsigned priority,
-                                                                 std::uint64_t bytes, unsigned urgency,
-                                                                 loop* here, bool may_wait, int& code,
-                                                                 std::uint64_t now) noexcept {
+bool message_core<T, Sync, Index, Order, Front>::send_now(T& value, unsigned priority, std::uint64_t bytes,
+                                                          unsigned urgency, loop* here, bool may_wait,
+                                                          int& code) noexcept {
+    const std::uint64_t now = clock();
     queue_supply supply; // gives back what was bought in vain, after the lock
     wake_list wakes;
     const auto over = [&](int outcome) {
@@ -353,6 +371,7 @@ bool message_core<T, Sync, Index, Order, Front>::send_now_slowly(T& value, unsig
         code = outcome;
         return true;
     };
+    mutex_.lock();
     for (;;) {
         if (closed_)
             return over(EPIPE);
@@ -360,7 +379,7 @@ bool message_core<T, Sync, Index, Order, Front>::send_now_slowly(T& value, unsig
             return over(EPERM);
         if (!receivers_.empty()) {
             receive_waiter& receiver = receivers_.pop_front();
-            fill(receiver.slot_, std::move(value), priority);
+            receiver.slot_.fill(std::move(value), priority);
             wake(receiver, here, wakes);
             reset_gates();
             return over(0);
@@ -400,24 +419,24 @@ bool message_core<T, Sync, Index, Order, Front>::send_now_slowly(T& value, unsig
 }
 
 template <class T, class Sync, class Index, class Order, front_cache Front>
-bool message_core<T, Sync, Index, Order, Front>::receive_now_slowly(slot& into, loop* here, bool may_wait,
-                                                                    std::uint64_t now) noexcept {
+bool message_core<T, Sync, Index, Order, Front>::receive_now(slot& into, loop* here, bool may_wait) noexcept {
+    const std::uint64_t now = clock();
     wake_list wakes;
     const auto over = [&](int outcome) {
         into.code = outcome;
         mutex_.unlock();
         return true;
     };
+    mutex_.lock();
     if (is_foreign(receivers_, here) || is_foreign(senders_, here))
         return over(EPERM);
-    if (!queue_.empty()) {
-        pop(into, now);
+    if (pop(into, now)) {
         refill(here, wakes, now);
         return over(0);
     }
     if (!senders_.empty()) { // a rendezvous: from hand to hand
         send_waiter& sender = senders_.pop_front();
-        fill(into, std::move(*sender.value_), sender.priority());
+        into.fill(std::move(*sender.value_), sender.priority());
         sender.code_ = 0;
         wake(sender, here, wakes);
         reset_gates();
@@ -557,9 +576,9 @@ void message_core<T, Sync, Index, Order, Front>::end(ending how) noexcept {
 template <class T, class Sync, class Index, class Order, front_cache Front>
 bool message_core<T, Sync, Index, Order, Front>::sound() const noexcept {
     const bool first_sender_waits_in_vain = !senders_.empty() && queue_.admits(senders_.front().bytes_);
-    return queue_.core().sound() && !first_sender_waits_in_vain && (receivers_.empty() || queue_.empty()) &&
+    return queue_.sound() && !first_sender_waits_in_vain && (receivers_.empty() || queue_.empty()) &&
            (receivers_.empty() || senders_.empty()) &&
-           queue_.core().promised() == (is_rendezvous() ? 0 : count(senders_)) &&
+           queue_.promised() == (is_rendezvous() ? 0 : count(senders_)) &&
            (!closed_ || (senders_.empty() && receivers_.empty()));
 }
 

@@ -98,6 +98,9 @@ public:
     [[nodiscard]] result<typename Core::received_type> try_receive() const noexcept {
         if (core_ == nullptr)
             return fail(std::errc::bad_file_descriptor);
+        typename Core::landing landing;
+        if (core_->receive_at_once(landing)) [[likely]]
+            return landing.take();
         typename Core::slot slot;
         static_cast<void>(core_->receive_now(slot, loop::current(), false));
         return slot.take();
@@ -140,6 +143,8 @@ protected:
             return fail(std::errc::bad_file_descriptor);
         if (priority >= Core::levels)
             return fail(std::errc::invalid_argument);
+        if (core_->send_at_once(value, priority)) [[likely]]
+            return {};
         std::uint64_t bytes = 0;
         if (!core_->measure(value, bytes))
             return fail(std::errc::message_size);

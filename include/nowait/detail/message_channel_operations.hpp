@@ -22,11 +22,10 @@ struct unsent {
 
 namespace detail {
 
-/// An operation on a message channel. `Derived` has attempt(), for everything that the description's inlined attempt leaves
-/// to it, and set_code().
+/// An operation on a message channel. `Derived` has attempt(), for all cases, and set_code().
 ///
-/// Life: start_after() takes over from a first attempt, its own or the description's. It waits in the channel (pinned, with the
-/// stop hooked), or, if the turn's budget was spent, in the ready queue, from where it attempts again.
+/// Life: begin() attempts. Then it is over, or it waits in the channel (pinned, with the stop hooked). If the turn's budget was
+/// spent it first waits in the ready queue, and attempts from there.
 template <class Derived, class Core>
 class message_operation : public channel_waiter {
 public:
@@ -53,18 +52,14 @@ protected:
         core_->release();
     }
 
-    /// After an attempt that was not made, or that found that it has to wait. True: over.
-    [[nodiscard]] bool go_on(int code) noexcept {
-        if (code == attempt_waits) {
-            wait();
-            return false;
-        }
+    /// For start(). True: over.
+    [[nodiscard]] bool begin() noexcept {
         if (core_ == nullptr)
             return end_with(EBADF);
         if (this->stop_requested())
             return end_with(ECANCELED);
-        if (this->home().budget > 0) // something else was wrong, and the derived operation knows what
-            return attempt_again();
+        if (this->home().budget > 0)
+            return try_or_wait();
         this->home().counters_of(operation_kind::channel).budget_yields.add();
         deferred_ = true;
         this->run = &run_deferred;
@@ -95,7 +90,7 @@ private:
             static_cast<Derived&>(message_operation::from_hook(hook)).cancel();
         });
     }
-    [[nodiscard]] bool attempt_again() noexcept {
+    [[nodiscard]] bool try_or_wait() noexcept {
         const int code = self().attempt();
         if (code == attempt_waits) {
             wait();
@@ -112,22 +107,34 @@ private:
         op.run = [](ready_node& n) noexcept {
             static_cast<message_operation&>(n).operation_base::complete();
         };
-        if (op.cancelled_ || op.stop_requested() ? op.end_with(ECANCELED) : op.attempt_again())
+        if (op.cancelled_ || op.stop_requested() ? op.end_with(ECANCELED) : op.try_or_wait())
             op.operation_base::complete();
     }
 };
 
-/// How the first attempt to send came out. The size is kept: it was found without the lock.
-struct send_outcome {
-    int code = attempt_untried;
-    std::uint64_t bytes = 0;
-};
+/// Both descriptions try the ready path by themselves. It either succeeds or does nothing: everything else, errors too, is the
+/// operation's.
+struct nothing_found_out {};
+
+/// What an awaited ready path costs the runtime: the stop is looked at, the budget is charged (and given back if the path is not
+/// taken), and it is counted.
+[[nodiscard, gnu::always_inline]] inline bool charged(loop& home, const inplace_stop_source& stop) noexcept {
+    return --home.budget >= 0 && !stop.stop_requested();
+}
+[[gnu::always_inline]] inline bool settle(loop& home, bool taken) noexcept {
+    if (!taken) [[unlikely]] {
+        ++home.budget;
+        return false;
+    }
+    home.counters_of(operation_kind::channel).inline_completions.add();
+    return true;
+}
 
 template <class Core>
 struct message_send_description {
     using operation = message_send_operation<Core>;
     using value_type = result<void>;
-    using outcome = send_outcome;
+    using outcome = nothing_found_out;
     using T = typename Core::value_type;
 
     Core* core;
@@ -140,24 +147,12 @@ struct message_send_description {
         return {core, value, priority, most_first};
     }
 
-    [[nodiscard, gnu::always_inline]] bool try_now(loop& home, inplace_stop_source& stop,
-                                                   send_outcome& out) const noexcept {
-        if (core == nullptr || home.budget <= 0 || stop.stop_requested() || priority >= Core::levels)
-            [[unlikely]]
-            return false;
-        if (!core->measure(*value, out.bytes)) [[unlikely]]
-            return false;
-        if (!core->send_now(*value, priority, out.bytes, urgency, &home, true, out.code)) [[unlikely]]
-            return false;
-        home.charge(0);
-        home.counters_of(operation_kind::channel).inline_completions.add();
-        return true;
+    [[nodiscard, gnu::always_inline]] bool try_now(loop& home, const inplace_stop_source& stop,
+                                                   outcome&) const noexcept {
+        return settle(home, charged(home, stop) && core != nullptr && priority < Core::levels &&
+                                core->send_at_once(*value, priority));
     }
-    [[nodiscard]] static result<void> value_of(const send_outcome& out) noexcept {
-        if (out.code != 0) [[unlikely]]
-            return fail_errno(out.code);
-        return {};
-    }
+    [[nodiscard, gnu::always_inline]] static result<void> value_of(outcome) noexcept { return {}; }
 };
 
 template <class Core>
@@ -171,17 +166,8 @@ public:
         : base(what.core, what.urgency), value_(what.value), priority_(what.priority) {}
     ~message_send_operation() { this->let_go(); }
 
-    [[nodiscard]] bool start() noexcept {
-        send_outcome out;
-        const message_send_description<Core> what{this->core_, value_, priority_, this->urgency_};
-        if (what.try_now(this->home(), this->stop_source(), out))
-            return this->end_with(out.code);
-        return start_after(out);
-    }
-    [[nodiscard]] bool start_after(const send_outcome& out) noexcept {
-        bytes_ = out.bytes;
-        return this->go_on(out.code);
-    }
+    [[nodiscard]] bool start() noexcept { return this->begin(); }
+    [[nodiscard]] bool start_after(nothing_found_out) noexcept { return this->begin(); }
     [[nodiscard]] result<void> take_result() const noexcept {
         if (code_ != 0)
             return fail_errno(code_);
@@ -214,7 +200,7 @@ template <class Core>
 struct message_receive_description {
     using operation = message_receive_operation<Core>;
     using value_type = result<typename Core::received_type>;
-    using outcome = typename Core::slot;
+    using outcome = typename Core::landing;
 
     Core* core;
     unsigned urgency = 0;
@@ -224,17 +210,11 @@ struct message_receive_description {
         return {core, most_first};
     }
 
-    [[nodiscard, gnu::always_inline]] bool try_now(loop& home, inplace_stop_source& stop,
-                                                   outcome& out) const noexcept {
-        if (core == nullptr || home.budget <= 0 || stop.stop_requested()) [[unlikely]]
-            return false;
-        if (!core->receive_now(out, &home, true)) [[unlikely]]
-            return false;
-        home.charge(0);
-        home.counters_of(operation_kind::channel).inline_completions.add();
-        return true;
+    [[nodiscard, gnu::always_inline]] bool try_now(loop& home, const inplace_stop_source& stop,
+                                                   outcome& into) const noexcept {
+        return settle(home, charged(home, stop) && core != nullptr && core->receive_at_once(into));
     }
-    [[nodiscard]] static value_type value_of(outcome& out) noexcept { return out.take(); }
+    [[nodiscard, gnu::always_inline]] static value_type value_of(outcome& got) noexcept { return got.take(); }
 };
 
 template <class Core>
@@ -246,11 +226,8 @@ public:
         : base(what.core, what.urgency) {}
     ~message_receive_operation() { this->let_go(); }
 
-    [[nodiscard]] bool start() noexcept {
-        const message_receive_description<Core> what{this->core_, this->urgency_};
-        return what.try_now(this->home(), this->stop_source(), slot_) || this->go_on(slot_.code);
-    }
-    [[nodiscard]] bool start_after(const typename Core::slot& out) noexcept { return this->go_on(out.code); }
+    [[nodiscard]] bool start() noexcept { return this->begin(); }
+    [[nodiscard]] bool start_after(const typename Core::landing&) noexcept { return this->begin(); }
     [[nodiscard]] result<typename Core::received_type> take_result() noexcept { return slot_.take(); }
 
 private:

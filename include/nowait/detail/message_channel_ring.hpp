@@ -60,10 +60,6 @@ public:
         return size_ < limits_.messages && bytes <= limits_.total_bytes - bytes_;
     }
 
-    /// Both at once, while nothing is promised.
-    [[nodiscard]] bool has_room(std::uint64_t bytes) const noexcept {
-        return size_ < usable_ && bytes <= limits_.total_bytes - bytes_;
-    }
     [[nodiscard]] bool ready(unsigned) const noexcept {
         return size_ + promised_ < cells_ || (cells_ >= limits_.messages && cells_ != 0);
     }
@@ -98,8 +94,16 @@ public:
         --promised_;
     }
 
+    /// While nothing is promised: moves a message in if there is room and a cell. Returns whether it did.
+    [[nodiscard, gnu::always_inline]] bool try_push(T& value, unsigned, std::uint64_t bytes,
+                                                    std::uint64_t = 0) noexcept {
+        if (size_ >= usable_ || bytes > limits_.total_bytes - bytes_) [[unlikely]]
+            return false;
+        push(std::move(value), 0, bytes);
+        return true;
+    }
     /// Requires ready() and admits(bytes).
-    void push(T&& value, unsigned, std::uint64_t bytes, std::uint64_t = 0) noexcept {
+    [[gnu::always_inline]] void push(T&& value, unsigned, std::uint64_t bytes, std::uint64_t = 0) noexcept {
         ::new (place(first_ + size_)) cell{bytes, std::move(value)};
         ++size_;
         bytes_ += bytes;
@@ -108,15 +112,18 @@ public:
         retract();
         push(std::move(value), 0, bytes);
     }
-    /// Requires !empty().
+    /// Takes the next message if there is one. Returns whether there was.
     template <class Give>
-    void pop_to(Give&& give, std::uint64_t = 0) noexcept {
+    [[nodiscard, gnu::always_inline]] bool try_pop_to(Give&& give, std::uint64_t = 0) noexcept {
+        if (size_ == 0) [[unlikely]]
+            return false;
         cell& taken = at(first_);
         first_ = (first_ + 1) & (cells_ - 1);
         --size_;
         bytes_ -= taken.bytes;
         give(std::move(taken.value), 0U);
         taken.~cell();
+        return true;
     }
 
     [[nodiscard]] drained drain() noexcept {
@@ -132,10 +139,9 @@ public:
             std::launder(reinterpret_cast<cell*>(cells + ((all.first + i) & all.mask) * sizeof(cell)))
                 ->~cell();
     }
-    void release(drained&) noexcept {} // the cells go with `drained` itself, after the lock
+    void release(const drained&) noexcept {} // the cells go with `drained` itself, after the lock
 
     /// For tests, as priority_queue has it.
-    [[nodiscard]] const message_ring& core() const noexcept { return *this; }
     [[nodiscard]] bool sound() const noexcept {
         return size_ <= cells_ && (size_ + promised_ <= cells_ || cells_ >= limits_.messages) &&
                size_ <= limits_.messages;

@@ -111,7 +111,7 @@ public:
     ~priority_core() { assert(empty()); }
 
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+    [[nodiscard, gnu::always_inline]] bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
     [[nodiscard]] const queue_limits& limits() const noexcept { return limits_; }
     [[nodiscard]] block_source& source() const noexcept { return *source_; }
@@ -140,11 +140,18 @@ public:
     [[nodiscard]] std::size_t promised() const noexcept { return promised_; }
 
     /// A node to construct a payload in. Requires ready() of the priority that it will be inserted with.
-    [[nodiscard]] message_ref claim() noexcept { return slab_.claim(); }
+    [[nodiscard, gnu::always_inline]] message_ref claim() noexcept { return slab_.claim(); }
 
     /// Puts a claimed node, its payload constructed, behind the others of its priority. `now` is the clock of
     /// an order by time.
     void insert(message_ref message, unsigned priority, std::uint64_t bytes, std::uint64_t now = 0) noexcept;
+
+    /// While nothing is promised: true if a message would join the list in front of the index, and there are room and a node
+    /// for it. The common case, cheaply: the index is not looked at.
+    [[nodiscard]] bool front_admits(unsigned priority, std::uint64_t bytes) const noexcept;
+
+    /// The same as insert, for that case.
+    void join_front(message_ref message, unsigned priority, std::uint64_t bytes) noexcept;
 
     /// The message that pop would return, or none.
     [[nodiscard]] message_ref front(std::uint64_t now = 0) const noexcept;
@@ -154,7 +161,7 @@ public:
 
     /// Takes back a node that was claimed and is in no list, its payload destroyed. The same for a whole
     /// chain.
-    void release(message_ref used) noexcept { slab_.release(used); }
+    [[gnu::always_inline]] void release(message_ref used) noexcept { slab_.release(used); }
     void release(message_chain used) noexcept { slab_.release(used); }
 
     /// Takes out all messages, highest priority first, FIFO inside. Their payloads may be destroyed without a
@@ -192,12 +199,14 @@ private:
 };
 
 template <class Index, class Order, front_cache Front>
-inline bool priority_core<Index, Order, Front>::admits(std::uint64_t bytes) const noexcept {
+[[gnu::always_inline]] inline bool priority_core<Index, Order, Front>::admits(
+    std::uint64_t bytes) const noexcept {
     return size_ < limits_.messages && bytes <= limits_.total_bytes - bytes_;
 }
 
 template <class Index, class Order, front_cache Front>
-inline bool priority_core<Index, Order, Front>::ready(unsigned priority) const noexcept {
+[[gnu::always_inline]] inline bool priority_core<Index, Order, Front>::ready(
+    unsigned priority) const noexcept {
     return slab_.available() > promised_ && index_.ready(priority, promised_);
 }
 
@@ -215,8 +224,10 @@ inline void priority_core<Index, Order, Front>::retract() noexcept {
 }
 
 template <class Index, class Order, front_cache Front>
-inline void priority_core<Index, Order, Front>::insert(message_ref message, unsigned priority,
-                                                       std::uint64_t bytes, std::uint64_t now) noexcept {
+[[gnu::always_inline]] inline void priority_core<Index, Order, Front>::insert(message_ref message,
+                                                                              unsigned priority,
+                                                                              std::uint64_t bytes,
+                                                                              std::uint64_t now) noexcept {
     assert(priority < levels && admits(bytes));
     message.node->next = no_message;
     message.node->priority = static_cast<std::uint16_t>(priority);
@@ -239,7 +250,27 @@ inline void priority_core<Index, Order, Front>::insert(message_ref message, unsi
 }
 
 template <class Index, class Order, front_cache Front>
-inline message_ref priority_core<Index, Order, Front>::pop(std::uint64_t now) noexcept {
+[[gnu::always_inline]] inline bool priority_core<Index, Order, Front>::front_admits(
+    unsigned priority, std::uint64_t bytes) const noexcept {
+    return has_front && !Order::remembers_arrival && priority == front_priority_ && size_ != 0 &&
+           slab_.available() != 0 && admits(bytes);
+}
+
+template <class Index, class Order, front_cache Front>
+[[gnu::always_inline]] inline void priority_core<Index, Order, Front>::join_front(
+    message_ref message, unsigned priority, std::uint64_t bytes) noexcept {
+    message.node->next = no_message;
+    message.node->priority = static_cast<std::uint16_t>(priority);
+    message.node->bytes = bytes;
+    bytes_ += bytes;
+    slab_[front_.tail].next = message.link;
+    front_.tail = message.link;
+    ++size_;
+}
+
+template <class Index, class Order, front_cache Front>
+[[gnu::always_inline]] inline message_ref priority_core<Index, Order, Front>::pop(
+    std::uint64_t now) noexcept {
     assert(size_ > 0);
     message_ref taken;
     if constexpr (Order::remembers_arrival) {
@@ -254,7 +285,7 @@ inline message_ref priority_core<Index, Order, Front>::pop(std::uint64_t now) no
 }
 
 template <class Index, class Order, front_cache Front>
-inline message_ref priority_core<Index, Order, Front>::pop_strict() noexcept {
+[[gnu::always_inline]] inline message_ref priority_core<Index, Order, Front>::pop_strict() noexcept {
     if constexpr (has_front) {
         return pop_front();
     } else {
@@ -264,7 +295,7 @@ inline message_ref priority_core<Index, Order, Front>::pop_strict() noexcept {
 }
 
 template <class Index, class Order, front_cache Front>
-inline message_ref priority_core<Index, Order, Front>::pop_front() noexcept {
+[[gnu::always_inline]] inline message_ref priority_core<Index, Order, Front>::pop_front() noexcept {
     const message_ref taken{front_.head, &slab_[front_.head]};
     front_.head = taken.node->next;
     --size_;

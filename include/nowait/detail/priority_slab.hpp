@@ -133,13 +133,16 @@ private:
     block_source* source_;
 };
 
-inline message_node& message_slab::operator[](message_link link) const noexcept {
+[[gnu::always_inline]] inline message_node& message_slab::operator[](message_link link) const noexcept {
     constexpr message_link distance_mask = (message_link{1} << distance_bits) - 1;
-    std::byte* const place = chunks_[link >> distance_bits] + granule * (link & distance_mask);
-    return *reinterpret_cast<message_node*>(place);
+    // Walking a list is a chain of dependent loads. In a small queue, whose chunk is known, this is one less for each node.
+    std::byte* chunk = chunks_[0];
+    if (bought_ != 1) [[unlikely]]
+        chunk = chunks_[link >> distance_bits];
+    return *reinterpret_cast<message_node*>(chunk + granule * (link & distance_mask));
 }
 
-inline message_ref message_slab::claim() noexcept {
+[[gnu::always_inline]] inline message_ref message_slab::claim() noexcept {
     --available_;
     if (free_ != no_message) [[likely]] {
         const message_link link = free_;
@@ -156,7 +159,7 @@ inline message_ref message_slab::claim() noexcept {
     return {link, &(*this)[link]};
 }
 
-inline void message_slab::release(message_ref used) noexcept {
+[[gnu::always_inline]] inline void message_slab::release(message_ref used) noexcept {
     used.node->next = free_;
     free_ = used.link;
     if (++available_ == total_ && carved_ > worth_rewinding)

@@ -131,6 +131,12 @@ struct promise_base : ready_node, list_node {
         on.post(*this);
     }
 
+    /// For awaiters, when the frame is about to suspend.
+    void suspend_for(operation_base& operation, std::source_location at) noexcept {
+        waiting_for = &operation;
+        where = at;
+    }
+
     static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
     static void operator delete(void* frame) noexcept { frame_pool::deallocate(frame); }
 };
@@ -142,28 +148,27 @@ inline void resume_frame(operation_base& ended) noexcept {
     frame.home->next = &frame;
 }
 
-/// The awaiter of a plain operation: lives in the frame, by value, immovable.
+/// The awaiter of a plain operation: lives in the frame, by value, immovable. The place of the co_await, for the dump, is an
+/// argument of await_suspend: so only those that suspend pay for it.
 template <class D>
 class operation_awaiter {
 public:
-    operation_awaiter(promise_base& frame, D&& what, std::source_location where) noexcept
-        : operation_(std::move(what)), frame_(frame), where_(where) {
+    operation_awaiter(promise_base& frame, D&& what) noexcept : operation_(std::move(what)) {
         operation_.bind(*frame.home, *frame.stop, &resume_frame, &frame);
     }
     operation_awaiter(const operation_awaiter&) = delete;
     operation_awaiter& operator=(const operation_awaiter&) = delete;
 
     [[nodiscard]] bool await_ready() noexcept { return operation_.start(); }
-    void await_suspend(std::coroutine_handle<>) noexcept {
-        frame_.waiting_for = &operation_;
-        frame_.where = where_;
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> self,
+                       std::source_location where = std::source_location::current()) noexcept {
+        self.promise().suspend_for(operation_, where);
     }
     typename D::value_type await_resume() { return operation_.take_result(); }
 
 private:
     typename D::operation operation_;
-    promise_base& frame_;
-    std::source_location where_;
 };
 
 /// What a first attempt leaves behind: a number, unless the description names a type of its own.
@@ -177,7 +182,8 @@ struct eager_outcome<D> {
     using type = typename D::outcome;
 };
 
-/// Descriptions that can make the first attempt by themselves, before there is an operation.
+/// Descriptions that can make the first attempt by themselves, before there is an operation. `outcome` is value_of()'s if the
+/// attempt has ended it, and start_after()'s if not.
 template <class D>
 concept eager_description = description<D> && requires(const D& d, loop& home, inplace_stop_source& stop,
                                                        typename eager_outcome<D>::type& outcome) {
@@ -185,52 +191,51 @@ concept eager_description = description<D> && requires(const D& d, loop& home, i
     { D::value_of(outcome) } -> std::same_as<typename D::value_type>;
 };
 
-/// The same for them: the operation (a waiter node, a stop hook, a dozen words) is built only if the attempt fails. The
-/// description is not copied either: it is a temporary of the co_await expression, or a variable of the awaiting frame, and
-/// outlives the awaiter in both cases. (A copy of freshly stored words by wider moves stalls the processor, twice an attempt.)
+/// The same for them: the operation (a waiter node, a stop hook, a dozen words) is built only if the attempt fails. It is made
+/// where the awaiter is constructed, with everything still in registers: every word that an awaiter keeps is stored in
+/// the frame, and in an attempt that succeeds these stores would be most of the work.
 template <eager_description D>
 class operation_awaiter<D> {
 public:
-    operation_awaiter(promise_base& frame, const D& what, std::source_location where) noexcept
-        : what_(what), frame_(frame), where_(where) {}
-    ~operation_awaiter() {
-        if (built_)
+    /// `what` is a temporary of the co_await expression, or a variable of the awaiting frame.
+    [[gnu::always_inline]] operation_awaiter(promise_base& frame, const D& what) noexcept {
+        if (what.try_now(*frame.home, *frame.stop, outcome_)) [[likely]]
+            stage_ = stage::ended_at_once;
+        else
+            start_operation(frame, what);
+    }
+    [[gnu::always_inline]] ~operation_awaiter() {
+        if (stage_ != stage::ended_at_once) [[unlikely]]
             operation_.~operation_type();
     }
     operation_awaiter(const operation_awaiter&) = delete;
     operation_awaiter& operator=(const operation_awaiter&) = delete;
 
-    [[nodiscard, gnu::always_inline]] bool await_ready() noexcept {
-        if (what_.try_now(*frame_.home, *frame_.stop, outcome_)) [[likely]]
-            return true;
-        return start_operation();
+    [[nodiscard, gnu::always_inline]] bool await_ready() const noexcept { return stage_ != stage::waits; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> self,
+                       std::source_location where = std::source_location::current()) noexcept {
+        self.promise().suspend_for(operation_, where);
     }
-    void await_suspend(std::coroutine_handle<>) noexcept {
-        frame_.waiting_for = &operation_;
-        frame_.where = where_;
-    }
-    typename D::value_type await_resume() {
-        if (built_) [[unlikely]]
-            return operation_.take_result();
-        return D::value_of(outcome_);
+    [[gnu::always_inline]] typename D::value_type await_resume() {
+        if (stage_ == stage::ended_at_once) [[likely]]
+            return D::value_of(outcome_);
+        return operation_.take_result();
     }
 
 private:
     using operation_type = typename D::operation;
+    enum class stage : unsigned char { ended_at_once, ended, waits }; // the last two: there is an operation
 
     /// Out of the way of the attempt.
-    [[nodiscard, gnu::noinline]] bool start_operation() noexcept {
-        ::new (static_cast<void*>(&operation_)) operation_type(what_);
-        built_ = true;
-        operation_.bind(*frame_.home, *frame_.stop, &resume_frame, &frame_);
-        return operation_.start_after(outcome_);
+    [[gnu::noinline]] void start_operation(promise_base& frame, const D& what) noexcept {
+        ::new (static_cast<void*>(&operation_)) operation_type(what);
+        operation_.bind(*frame.home, *frame.stop, &resume_frame, &frame);
+        stage_ = operation_.start_after(outcome_) ? stage::ended : stage::waits;
     }
 
-    const D& what_;
-    promise_base& frame_;
-    std::source_location where_;
-    typename eager_outcome<D>::type outcome_{};
-    bool built_ = false;
+    stage stage_;
+    [[no_unique_address]] typename eager_outcome<D>::type outcome_{};
     union {
         operation_type operation_;
     };

@@ -30,7 +30,7 @@ NOWAIT_API void futex_wake(std::atomic<std::uint32_t>& word, int count) noexcept
 /// there to see the difference. The first thread that is created sees what was written before, and the lock is not held then.
 class futex_lock {
 public:
-    void lock() noexcept {
+    [[gnu::always_inline]] void lock() noexcept {
         std::uint32_t expected = 0;
         if (__libc_single_threaded != 0 && word_.load(std::memory_order_relaxed) == 0) {
             word_.store(1, std::memory_order_relaxed);
@@ -44,7 +44,7 @@ public:
         return word_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
                                              std::memory_order_relaxed);
     }
-    void unlock() noexcept {
+    [[gnu::always_inline]] void unlock() noexcept {
         if (__libc_single_threaded != 0) {
             word_.store(0, std::memory_order_relaxed);
             return;
@@ -135,7 +135,7 @@ private:
 /// recent value and never a torn one. Compiled out, it keeps its place.
 class counter {
 public:
-    void add([[maybe_unused]] std::uint64_t n = 1) noexcept {
+    [[gnu::always_inline]] void add([[maybe_unused]] std::uint64_t n = 1) noexcept {
 #if NOWAIT_COUNTERS
         value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 #endif
