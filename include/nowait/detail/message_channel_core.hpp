@@ -33,6 +33,7 @@
 #include <nowait/message.hpp>
 #include <nowait/result.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -154,12 +155,11 @@ public:
 
     // --- the ready path, inlined into whoever sends or receives: one lock pair, no waiter in sight -------------------------
 
-    /// Sends if that is simple: nobody waits, there is room and memory, and every message counts sizeof(T). True: done.
+    /// Sends if that is simple: nobody waits, there is room and memory, and all messages count the same. True: done.
     [[nodiscard, gnu::always_inline]] bool send_at_once(T& value, unsigned priority) noexcept {
         const std::uint64_t now = clock();
         mutex_.lock();
-        const bool sent = send_gate_ == 0 && queue_.try_push(value, priority, sizeof(T),
-                                                             now); // create() has seen that this fits
+        const bool sent = send_gate_ == 0 && queue_.try_push(value, priority, 0, now);
         mutex_.unlock();
         return sent;
     }
@@ -174,10 +174,10 @@ public:
 
     // --- the same in all cases ---------------------------------------------------------------------------------------------
 
-    /// What `value` counts against the limits by bytes, or false if that is more than one message may. Not under the lock: it
-    /// may run the user's function.
+    /// What `value` counts against the limits by bytes, or false if that is more than one message may: nothing where all count
+    /// the same. Not under the lock: it may run the user's function.
     [[nodiscard]] bool measure(const T& value, std::uint64_t& bytes) const noexcept {
-        bytes = size_of_ == nullptr ? sizeof(T) : size_of_(value);
+        bytes = size_of_ == nullptr ? 0 : size_of_(value);
         return bytes <= queue_.limits().message_bytes; // never changes
     }
 
@@ -227,7 +227,7 @@ public:
         return look([this] { return queue_.size(); });
     }
     [[nodiscard]] std::uint64_t bytes() noexcept {
-        return look([this] { return queue_.bytes(); });
+        return look([this] { return size_of_ == nullptr ? queue_.size() * sizeof(T) : queue_.bytes(); });
     }
     [[nodiscard]] bool closed() noexcept {
         return look([this] { return closed_; });
@@ -265,8 +265,13 @@ private:
     static constexpr unsigned must_be_measured = 8;
 
     message_core(queue_limits limits, size_function sizes, block_source& source, Order order) noexcept
-        : queue_(limits, source, order), size_of_(sizes) {
+        : queue_(sizes == nullptr ? by_count(limits) : limits, source, order), size_of_(sizes) {
         reset_gates();
+    }
+    /// Where every message counts sizeof(T), bytes need no account of their own: they say how many messages there may be.
+    [[nodiscard]] static queue_limits by_count(queue_limits limits) noexcept {
+        limits.messages = std::min<std::uint64_t>(limits.messages, limits.total_bytes / sizeof(T));
+        return limits;
     }
     ~message_core() = default;
 

@@ -76,7 +76,7 @@ public:
     [[nodiscard]] bool empty() const noexcept { return size() == 0; }
     /// Bytes queued, as size_of counts them.
     [[nodiscard]] std::uint64_t bytes() const noexcept { return core_ == nullptr ? 0 : core_->bytes(); }
-    /// Messages that the channel can hold.
+    /// Messages that the channel can hold: what was asked for, or as many as total_bytes allow where each counts sizeof(T).
     [[nodiscard]] std::uint64_t capacity() const noexcept {
         return core_ == nullptr ? 0 : core_->limits().messages;
     }
