@@ -151,6 +151,7 @@ loop::loop(system& calls, std::unique_ptr<driver> waits, int budget_per_turn)
     : budget_per_turn_(budget_per_turn), system_(&calls), driver_(std::move(waits)),
       counted_(&driver_->counters), mailbox_(new mailbox(*driver_)), frames_(new frame_pool),
       parts_(new loop_parts) {
+    driver_->home = this;
     watch_forks();
     fork_generation_ = fork_count;
 }
@@ -430,6 +431,7 @@ bool loop::replace_driver(const char* call, int error) noexcept {
     if (substitute == nullptr || substitute(*system_, fresh) != 0 || !driver_->surrender())
         return false;
     substitute = nullptr;
+    fresh->home = this;
     try {
         reason = refusal(call, error);
     } catch (...) {

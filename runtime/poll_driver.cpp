@@ -1,7 +1,9 @@
 #include "poll_driver.hpp"
 
+#include "punted_transfer.hpp"
 #include "standard_numbers.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <ctime>
@@ -9,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -24,12 +27,14 @@ namespace {
 /// is no loss: a direction that is not `quiet` tries before it waits, and is tried again before the loop sleeps.
 ///
 /// epoll knows a descriptor once, so the two directions of one number share an entry. What epoll refuses (regular files: EPERM)
-/// is reported as an event, and then read or written in collect(): it cannot wait for ever, that is why it cannot be polled.
+/// is reported as an event. What can wait for nothing is then read or written in collect(); what may wait, because somebody else
+/// reads it too, or for a disk, is given to the worker pool.
 class poll_driver final : public driver {
 public:
     poll_driver(system& calls, int epoll, int wake_fd) noexcept
         : calls_(calls), epoll_(epoll), wake_fd_(wake_fd) {}
     ~poll_driver() override {
+        let_go_of_punted();
         ::close(epoll_);
         ::close(wake_fd_);
     }
@@ -72,6 +77,10 @@ public:
     void cancel(transfer& work) noexcept override {
         if (std::exchange(work.cancelling, true))
             return;
+        if (punted_transfer* const away = find_punted(work); away != nullptr) {
+            away->end_early(); // it comes back when it has ended
+            return;
+        }
         if (static_cast<list_node&>(work).linked())
             static_cast<list_node&>(work).unlink();
         else
@@ -81,7 +90,8 @@ public:
 
     [[nodiscard]] bool has_work() const noexcept override { return signalled() || held_ != 0; }
     [[nodiscard]] bool signalled() const noexcept override {
-        return !reports_.empty() || !transfers_.empty() || !cancelled_.empty();
+        return !reports_.empty() || !transfers_.empty() || !cancelled_.empty() ||
+               (returns_ != nullptr && returns_->filled());
     }
 
     void collect() noexcept override {
@@ -105,6 +115,7 @@ public:
             deliver_reports();
             return;
         }
+        hurry(deadline);
         if (deadline == never) {
             look(-1, nullptr);
             return;
@@ -124,7 +135,9 @@ public:
     }
 
     void abandon() noexcept override {
-    } // the destructor closes our numbers; the parent's epoll set stays as it is
+        abandoned_ =
+            true; // the destructor closes our numbers; the parent's epoll set and its workers stay as they are
+    }
 
     [[nodiscard]] std::string_view name() const noexcept override { return "poll"; }
     [[nodiscard]] std::size_t pending() const noexcept override { return held_; }
@@ -171,36 +184,138 @@ private:
         (void)control(work.fd, e, true);
     }
 
-    /// Performs a transfer, or has epoll tell when it will not wait. A blocking description that somebody else reads too
-    /// may still make the read wait, if they are faster: that rung is the last one, for what cannot be reopened.
-    void perform(transfer& work) noexcept {
-        const int wanted = work.write ? POLLOUT : POLLIN;
-        std::size_t size = work.size;
-        if (const int seen = calls_.ready(work.fd, wanted);
-            seen >= 0 && (seen & (wanted | POLLHUP | POLLERR | POLLNVAL)) == 0) {
-            entry* const e = entry_of(work.fd);
-            const bool known = e != nullptr && e->wishes() != 0;
-            if (e != nullptr) {
-                (work.write ? e->writing : e->reading) = &work;
-                if (control(work.fd, *e, known) == 0)
-                    return;
-                (work.write ? e->writing : e->reading) = nullptr;
-            }
-        } else if (work.write && size > small_write && !is_regular(work.fd)) {
-            size = small_write; // readiness promises a little room, not room for everything
-        }
-        --held_;
-        const iovec part{work.data, size};
-        counters.enters.add();
-        const long n = work.write ? calls_.write(work.fd, &part, 1) : calls_.read(work.fd, &part, 1);
-        counters.completions.add();
-        work.on_event(work, n, false);
+    /// Has epoll tell when a transfer is worth making. 0, or EPERM if it cannot be polled.
+    [[nodiscard]] int register_transfer(transfer& work) noexcept {
+        entry* const e = entry_of(work.fd);
+        if (e == nullptr)
+            return ENOMEM;
+        const bool known = e->wishes() != 0;
+        (work.write ? e->writing : e->reading) = &work;
+        const int error = control(work.fd, *e, known);
+        if (error != 0)
+            (work.write ? e->writing : e->reading) = nullptr;
+        return error;
     }
 
-    [[nodiscard]] bool is_regular(int fd) noexcept {
+    /// Performs a transfer, or has epoll tell when it may be worth it. Readiness is no promise for a blocking description that others
+    /// share: they may be faster. So no read or write that could wait is made here.
+    void perform(transfer& work) noexcept {
+        const int wanted = work.write ? POLLOUT : POLLIN;
+        const int seen = calls_.ready(work.fd, wanted);
+        if (seen >= 0 && (seen & (wanted | POLLHUP | POLLERR | POLLNVAL)) == 0 &&
+            register_transfer(work) == 0)
+            return;
+        const iovec part{work.data, work.size};
         file_info info;
-        return calls_.inspect(fd, info) == 0 &&
-               (info.kind == file_kind::regular || info.kind == file_kind::block);
+        const bool known = calls_.inspect(work.fd, info) == 0;
+        if (known && (info.kind == file_kind::regular || info.kind == file_kind::block)) {
+            counters.enters.add();
+            const long n =
+                work.write ? calls_.write_nowait(work.fd, &part, 1) : calls_.read_nowait(work.fd, &part, 1);
+            if (n == -EAGAIN || n == -EOPNOTSUPP)
+                punt(work, true);
+            else
+                finish(work, n);
+            return;
+        }
+        if (known && (info.flags & O_NONBLOCK) == 0 && may_wait(work, info.kind)) {
+            punt(work, false);
+            return;
+        }
+        perform_here(work, work.size);
+    }
+
+    void perform_here(transfer& work, std::size_t size) noexcept {
+        const iovec part{work.data, size};
+        counters.enters.add();
+        finish(work, work.write ? calls_.write(work.fd, &part, 1) : calls_.read(work.fd, &part, 1));
+    }
+
+    void finish(transfer& work, long result) noexcept {
+        --held_;
+        counters.completions.add();
+        work.on_event(work, result, false);
+    }
+
+    /// Of what epoll does not take, nothing waits: directories, and devices such as /dev/null.
+    [[nodiscard]] bool may_wait(transfer& work, file_kind kind) noexcept {
+        if (kind != file_kind::character && kind != file_kind::other && kind != file_kind::directory)
+            return true;
+        if (register_transfer(work) == EPERM)
+            return false;
+        unregister(work);
+        return true;
+    }
+
+    // --- what the worker pool performs -----------------------------------------------------------------------------------
+
+    void punt(transfer& work, bool bounded) noexcept {
+        if (returns_ == nullptr)
+            returns_ = new (std::nothrow) transfer_returns(*this);
+        punted_transfer* const away =
+            returns_ != nullptr ? new (std::nothrow) punted_transfer(work, *home, *returns_, bounded)
+                                : nullptr;
+        if (away == nullptr) {
+            finish(work, -ENOMEM);
+            return;
+        }
+        punted_.push_back(away->out);
+        away->start();
+    }
+
+    [[nodiscard]] punted_transfer* find_punted(const transfer& work) const noexcept {
+        punted_transfer* found = nullptr;
+        punted_.for_each([&](punted_transfer::place& each) {
+            if (each.of.work == &work)
+                found = &each.of;
+        });
+        return found;
+    }
+
+    void deliver_returns() noexcept {
+        punted_transfer* back = returns_ != nullptr ? returns_->take() : nullptr;
+        while (back != nullptr) {
+            punted_transfer& done = *std::exchange(back, back->next_returned);
+            transfer& work = *done.work;
+            const long result = done.result;
+            let_go(done);
+            if (result == -ENOSYS) {
+                // A system without threads: then here, a little at a time, because readiness promises only that much room.
+                perform_here(work, work.write ? std::min(work.size, small_write) : work.size);
+            } else {
+                finish(work, result);
+            }
+        }
+    }
+    static void let_go(punted_transfer& done) noexcept {
+        done.stop_timer();
+        done.out.unlink();
+        done.drop();
+    }
+
+    /// While something is asked to end, the loop's timers send the signal again; they rest while the loop is destroyed.
+    void hurry(time_point& deadline) noexcept {
+        if (punted_.empty())
+            return;
+        bool any = false;
+        punted_.for_each([&any](punted_transfer::place& each) {
+            if (each.of.ending && each.of.interruptible) {
+                any = true;
+                each.of.interrupt();
+            }
+        });
+        if (any)
+            deadline = std::min(deadline, calls_.now() + std::chrono::milliseconds(5));
+    }
+
+    void let_go_of_punted() noexcept {
+        if (returns_ == nullptr || abandoned_)
+            return;
+        punted_.for_each([](punted_transfer::place& each) { each.of.stop_timer(); });
+        punted_transfer* back = returns_->close();
+        while (back != nullptr)
+            let_go(*std::exchange(back, back->next_returned));
+        returns_->release(); // what is still out is dropped when it comes back, and must not be touched here
     }
 
     /// The source's last event, delivered by the next collect(): nothing is called back from arm() or disarm().
@@ -222,6 +337,7 @@ private:
             counters.completions.add();
             work.on_event(work, -ECANCELED, false);
         }
+        deliver_returns();
         // Only what stands there now: a transfer that finds nothing is started again, and must not be found again at once.
         list<transfer> due;
         while (!transfers_.empty())
@@ -286,6 +402,9 @@ private:
     list<poll_source> reports_;
     list<transfer> transfers_;
     list<transfer> cancelled_;
+    list<punted_transfer::place> punted_; // away, or back and not delivered
+    transfer_returns* returns_ = nullptr; // made with the first of them
+    bool abandoned_ = false;
 };
 
 } // namespace

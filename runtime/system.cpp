@@ -81,6 +81,12 @@ int system::open(const char*, int, unsigned) noexcept {
 int system::make_fifo(const char*, unsigned) noexcept {
     return -ENOSYS;
 }
+long system::read_waiting(int, void*, std::size_t) noexcept {
+    return -ENOSYS;
+}
+long system::write_waiting(int, const void*, std::size_t) noexcept {
+    return -ENOSYS;
+}
 int system::queue_open(const char*, int, unsigned, const queue_attributes*) noexcept {
     return -ENOSYS;
 }
@@ -322,6 +328,20 @@ public:
     }
     int make_fifo(const char* path, unsigned mode) noexcept override {
         return ::mkfifo(path, static_cast<mode_t>(mode)) == 0 ? 0 : -errno;
+    }
+
+    long read_waiting(int fd, void* data, std::size_t size) noexcept override {
+        return negated(::read(fd, data, size));
+    }
+    long write_waiting(int fd, const void* data, std::size_t size) noexcept override {
+        const iovec part{const_cast<void*>(data), size};
+        if (has(feature::nosignal)) {
+            const long n = direct_pwritev2(fd, &part, 1, rwf_nosignal);
+            if (n != -EOPNOTSUPP)
+                return n;
+        }
+        sigpipe_guard guard;
+        return guard.finish(negated(::write(fd, data, size)));
     }
 
     int queue_open(const char* name, int flags, unsigned mode,

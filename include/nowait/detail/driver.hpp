@@ -15,6 +15,8 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
+class loop;
+
 /// What a driver watches or works on. `result` and `flags` are the driver's own words; 0 <= result are poll events or bytes,
 /// a negative result is an errno value.
 class driver_target : public list_node { // the link: a backlog of what found the submission queue full
@@ -112,6 +114,7 @@ public:
     [[nodiscard]] virtual std::size_t pending() const noexcept = 0;
 
     driver_counters counters;
+    loop* home = nullptr; ///< set by the loop that owns it
 };
 
 } // namespace detail

@@ -99,6 +99,10 @@ public:
     virtual int open(const char* path, int flags, unsigned mode) noexcept;
     virtual int make_fifo(const char* path, unsigned mode) noexcept;
 
+    /// read(2) and write(2) on a description without O_NONBLOCK, in a thread that may wait; a signal ends them with EINTR. No SIGPIPE.
+    virtual long read_waiting(int fd, void* data, std::size_t size) noexcept;
+    virtual long write_waiting(int fd, const void* data, std::size_t size) noexcept;
+
     // POSIX queues. Attempts do not wait, whatever the flags of the shared description say; EAGAIN is full, or empty.
     virtual int queue_open(const char* name, int flags, unsigned mode,
                            const queue_attributes* limits) noexcept;

@@ -1,0 +1,123 @@
+#include "punted_transfer.hpp"
+
+#include <nowait/detail/loop.hpp>
+
+#include <cerrno>
+#include <utility>
+
+NOWAIT_BEGIN_NAMESPACE
+namespace detail {
+
+// --- transfer_returns ----------------------------------------------------------------------------------------------------
+
+void transfer_returns::give(punted_transfer& done) noexcept {
+    {
+        lock_scope held(lock_);
+        if (to_ != nullptr) {
+            punted_transfer* const older = newest_.load(std::memory_order_relaxed);
+            done.next_returned = older;
+            newest_.store(&done, std::memory_order_relaxed);
+            if (older == nullptr)
+                to_->wake();
+            return;
+        }
+    }
+    done.drop(); // for the driver that is no more
+}
+
+punted_transfer* transfer_returns::take_locked() noexcept {
+    punted_transfer* newest = newest_.exchange(nullptr, std::memory_order_relaxed);
+    punted_transfer* oldest = nullptr;
+    while (newest != nullptr) {
+        punted_transfer* const older = newest->next_returned;
+        newest->next_returned = oldest;
+        oldest = newest;
+        newest = older;
+    }
+    return oldest;
+}
+
+punted_transfer* transfer_returns::take() noexcept {
+    lock_scope held(lock_);
+    return take_locked();
+}
+
+punted_transfer* transfer_returns::close() noexcept {
+    lock_scope held(lock_);
+    to_ = nullptr;
+    return take_locked();
+}
+
+// --- punted_transfer -------------------------------------------------------------------------------------------------------
+
+punted_transfer::punted_transfer(transfer& of, loop& home, transfer_returns& back, bool bounded) noexcept
+    : work(&of), home_(home), back_(back), calls_(home.calls()), fd_(of.fd), write_(of.write), data_(of.data),
+      size_(of.size) {
+    back_.acquire();
+    account = bounded ? work_account::bounded : work_account::unbounded;
+    interruptible = !bounded;
+    run = &perform;
+    ended = [](pool_job& raw, int error) noexcept {
+        auto& self = static_cast<punted_transfer&>(raw);
+        self.give_back(error != 0 ? -error : self.result);
+    };
+    release = [](pool_job& raw) noexcept { static_cast<punted_transfer&>(raw).drop(); };
+    timer_.of = this;
+    timer_.on_expiry = [](timer_node& node) noexcept {
+        punted_transfer& self = *static_cast<embedded_timer&>(node).of;
+        self.ending = false;
+        self.end_early();
+    };
+}
+
+punted_transfer::~punted_transfer() {
+    back_.release();
+}
+
+void punted_transfer::perform(pool_job& raw) noexcept {
+    auto& self = static_cast<punted_transfer&>(raw);
+    do
+        self.result = self.write_ ? self.calls_.write_waiting(self.fd_, self.data_, self.size_)
+                                  : self.calls_.read_waiting(self.fd_, self.data_, self.size_);
+    while (self.result == -EINTR && !self.interrupted.load(std::memory_order_relaxed));
+}
+
+void punted_transfer::give_back(long outcome) noexcept {
+    result = outcome;
+    back_.give(*this);
+}
+
+void punted_transfer::start() noexcept {
+    home_.counters_of(write_ ? operation_kind::write : operation_kind::read).punted.add();
+    pool = pool_of(home_);
+    const int error = pool != nullptr ? submit_job(*pool, *this) : ENOMEM;
+    if (error == 0)
+        return;
+    give_back(-error);
+    drop(); // the pool's reference
+}
+
+void punted_transfer::interrupt() noexcept {
+    if (pool == nullptr || !cancel_job(*pool, *this))
+        return;
+    give_back(-ECANCELED);
+    drop();
+}
+
+void punted_transfer::end_early() noexcept {
+    if (std::exchange(ending, true))
+        return;
+    if (interruptible) {
+        timer_.deadline = home_.calls().now() + backoff_.next();
+        home_.add_timer(timer_);
+    }
+    interrupt();
+}
+
+void punted_transfer::stop_timer() noexcept {
+    if (std::exchange(ending, false) && interruptible)
+        home_.remove_timer(timer_);
+}
+
+} // namespace detail
+NOWAIT_END_NAMESPACE
