@@ -174,8 +174,15 @@ void direction::on_poll(long result, bool more) noexcept {
         if (result == -EPERM) {
             block.rung_of(*this) = rung::ring;
             unpollable = true;
-        } else {
+        } else if (result != -ENOMEM) {
             poll_error = static_cast<int>(-result);
+        } else if (!waiters.empty() && !work.pending) {
+            // The wait that asked for it ends. The next one asks again: by then there may be memory.
+            descriptor_operation& first = waiters.front();
+            static_cast<list_node&>(first).unlink();
+            first.result_ = result;
+            block.unpin();
+            first.complete_later();
         }
     }
     if (!waiters.empty()) {

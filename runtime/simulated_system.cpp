@@ -50,6 +50,10 @@ simulated_description::~simulated_description() {
     kernel.release(*this);
 }
 
+simulated_socket* simulated_description::socket() const noexcept {
+    return of->kind == file_kind::socket ? static_cast<simulated_socket*>(of.get()) : nullptr;
+}
+
 // --- numbers ----------------------------------------------------------------------------------------------------------------
 
 long simulated_system::logged(call what, int fd, long result) noexcept {
@@ -88,6 +92,8 @@ int simulated_system::close(int fd) noexcept {
     if (description_of(fd) == nullptr)
         return static_cast<int>(logged(call::close, fd, -EBADF));
     logged(call::close, fd, 0);
+    if (simulated_queue* q = description_of(fd)->queue())
+        notify(*q, 2); // any close by the process takes its registration away
     numbers_[static_cast<std::size_t>(fd - first_number)].reset();
     return 0;
 }
@@ -131,8 +137,8 @@ int simulated_system::inspect(int fd, file_info& info) noexcept {
     if (d == nullptr)
         return -EBADF;
     info = {};
-    info.kind = d->of->kind;
-    info.device = 1;
+    info.kind = d->of->is_queue ? file_kind::regular : d->of->kind; // as fstat says of it
+    info.device = d->of->is_queue ? 2 : 1;
     info.inode = d->of->number;
     if (const simulated_file* f = d->file())
         info.size = f->bytes.size();
@@ -413,8 +419,28 @@ long simulated_system::write_nowait(int fd, const iovec* parts, int count) noexc
     return write(fd, parts, count);
 }
 
-long simulated_system::receive(int fd, const iovec*, int) noexcept {
-    return description_of(fd) == nullptr ? -EBADF : -ENOTSOCK;
+long simulated_system::receive(int fd, const iovec* parts, int count) noexcept {
+    const description d = description_of(fd);
+    if (d == nullptr)
+        return -EBADF;
+    simulated_socket* const s = d->socket();
+    if (s == nullptr)
+        return -ENOTSOCK;
+    be_interrupted();
+    if (s->datagrams.empty())
+        return logged(call::receive, fd, -EAGAIN);
+    if (world_.strikes(fault::again)) {
+        world_.edge(*s, POLLIN);
+        return logged(call::receive, fd, -EAGAIN);
+    }
+    const std::string datagram = std::move(s->datagrams.front());
+    s->datagrams.pop_front();
+    std::size_t at = 0; // what does not fit is lost
+    for (const iovec& part : cut(parts, count, datagram.size())) {
+        std::memcpy(part.iov_base, datagram.data() + at, part.iov_len);
+        at += part.iov_len;
+    }
+    return logged(call::receive, fd, static_cast<long>(at));
 }
 
 long simulated_system::send(int fd, const iovec*, int) noexcept {
@@ -521,6 +547,10 @@ int simulated_system::ready(const simulated_description& d, int events) const no
             seen |= events & POLLIN;
         if (q->messages < q->capacity)
             seen |= events & POLLOUT;
+    } else if (const simulated_socket* s = d.socket()) {
+        if (!s->datagrams.empty())
+            seen |= events & POLLIN;
+        seen |= events & POLLOUT;
     } else {
         seen |= events & (POLLIN | POLLOUT);
     }
@@ -638,6 +668,8 @@ long simulated_system::queue_send(int queue, const void* data, std::size_t size,
         q.by_priority[priority].emplace_back(static_cast<const char*>(data), size);
         ++q.messages;
         world_.edge(q, POLLIN);
+        if (q.messages == 1)
+            notify(q, 1);
         return 0;
     };
     return logged(call::send, queue, attempt());
@@ -678,6 +710,51 @@ long simulated_system::queue_receive_waiting(int queue, void* data, std::size_t 
     // Nothing may wait here: as if a signal had come.
     const long n = queue_receive(queue, data, size, priority);
     return n == -EAGAIN ? -EINTR : n;
+}
+
+void simulated_system::notify(simulated_queue& q, char why) noexcept {
+    const auto listener = std::exchange(q.listener, {}).lock();
+    if (listener == nullptr)
+        return;
+    q.cookie.back() = why;
+    listener->datagrams.push_back(q.cookie);
+    world_.edge(*listener, POLLIN);
+}
+
+int simulated_system::notification_socket() noexcept {
+    if (int error = 0; no_room_for_descriptor(error))
+        return static_cast<int>(logged(call::open, -1, error));
+    auto d = std::make_shared<simulated_description>(*this, std::make_shared<simulated_socket>(++inodes_),
+                                                     true, true);
+    d->nonblocking = true;
+    return static_cast<int>(logged(call::open, 2, install(std::move(d))));
+}
+
+int simulated_system::queue_notify(int queue, int socket, const std::byte* cookie) noexcept {
+    const description d = description_of(queue);
+    const description to = description_of(socket);
+    if (d == nullptr || d->queue() == nullptr || to == nullptr || to->socket() == nullptr)
+        return -EBADF;
+    simulated_queue& q = *d->queue();
+    if (!q.listener.expired())
+        return static_cast<int>(logged(call::other, queue, -EBUSY));
+    q.listener = std::static_pointer_cast<simulated_socket>(to->of);
+    q.cookie.assign(reinterpret_cast<const char*>(cookie), notification_size);
+    return static_cast<int>(logged(call::other, queue, 0));
+}
+
+int simulated_system::queue_forget(int queue) noexcept {
+    const description d = description_of(queue);
+    if (d == nullptr || d->queue() == nullptr)
+        return -EBADF;
+    notify(*d->queue(), 2);
+    return static_cast<int>(logged(call::other, queue, 0));
+}
+
+int simulated_system::list_queues(void (*each)(void* context, const char* name), void* context) {
+    for (const auto& [name, queue] : queues_)
+        each(context, name.c_str());
+    return 0;
 }
 
 worker_host* simulated_system::workers() noexcept {

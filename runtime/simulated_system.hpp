@@ -46,14 +46,24 @@ struct simulated_file final : simulated_object {
     std::string bytes;
 };
 
+struct simulated_socket;
+
 struct simulated_queue final : simulated_object {
-    explicit simulated_queue(std::uint64_t n) noexcept : simulated_object(file_kind::other, n) {
+    explicit simulated_queue(std::uint64_t n) noexcept : simulated_object(file_kind::queue, n) {
         is_queue = true;
     }
     std::size_t capacity = 10;
     std::size_t message_size = 8192;
     std::size_t messages = 0;
     std::map<unsigned, std::deque<std::string>, std::greater<>> by_priority; ///< no empty lists
+    std::weak_ptr<simulated_socket> listener;                                ///< for one notification
+    std::string cookie;
+};
+
+/// Where notifications of queues arrive.
+struct simulated_socket final : simulated_object {
+    explicit simulated_socket(std::uint64_t n) noexcept : simulated_object(file_kind::socket, n) {}
+    std::deque<std::string> datagrams;
 };
 
 /// An open file description: shared by the numbers that were duplicated from one another, and by polls and transfers that are under way.
@@ -73,6 +83,7 @@ struct simulated_description {
     [[nodiscard]] simulated_file* file() const noexcept {
         return of->kind == file_kind::regular ? static_cast<simulated_file*>(of.get()) : nullptr;
     }
+    [[nodiscard]] simulated_socket* socket() const noexcept;
     [[nodiscard]] simulated_queue* queue() const noexcept {
         return of->is_queue ? static_cast<simulated_queue*>(of.get()) : nullptr;
     }
@@ -135,6 +146,10 @@ public:
 
     /// Makes a FIFO, as mkfifo. 0 or a negative errno value.
     int make_fifo(const char* path, unsigned mode) noexcept override;
+    int notification_socket() noexcept override;
+    int queue_notify(int queue, int socket, const std::byte* cookie) noexcept override;
+    int queue_forget(int queue) noexcept override;
+    int list_queues(void (*each)(void* context, const char* name), void* context) override;
     [[nodiscard]] worker_host* workers() noexcept override;
 
 private:
@@ -167,6 +182,8 @@ private:
     /// After a call that may have made room or brought bytes.
     void made_room(const simulated_pipe& p, bool was_full) noexcept;
     void maybe_break(simulated_pipe& p) noexcept;
+    /// Sends the one notification of a queue, with its last byte.
+    void notify(simulated_queue& q, char why) noexcept;
 
     simulated_world& world_;
     std::vector<description> numbers_; // from first_number on

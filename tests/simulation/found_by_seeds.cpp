@@ -60,7 +60,28 @@ task<void> two_jobs(simulation& sim) {
     CHECK((second && *second == 1));
 }
 
+/// A poll is refused for want of memory, once.
+task<void> two_waits(simulation& sim) {
+    auto pipe = *nowait::make_pipe();
+    std::string buffer(10, '\0');
+    const std::span<std::byte> room = std::as_writable_bytes(std::span(buffer));
+    sim.faults().set(nowait::fault::no_memory, 1);
+    auto refused = co_await pipe.reader.read(room);
+    CHECK((!refused && refused.error() == std::errc::not_enough_memory));
+    sim.faults().set(nowait::fault::no_memory, 0);
+    auto waiting = nowait::spawn(read_once(pipe.reader));
+    co_await nowait::yield();
+    (void)co_await pipe.writer.write("x");
+    auto got = co_await waiting.join();
+    CHECK((got && *got == 1));
+}
+
 } // namespace
+
+TEST_CASE("a wait that was refused for want of memory is no reason to refuse the next one") {
+    simulation sim({.any_order = false});
+    CHECK(sim.run(two_waits(sim)).has_value());
+}
 
 TEST_CASE("the end of a stream reaches a reader behind a splice that waits for room") {
     // On Linux, and in the simulation, in the order of a real loop.

@@ -1,5 +1,6 @@
 #include "program.hpp"
 
+#include <iterator>
 #include <random>
 #include <sstream>
 
@@ -56,6 +57,12 @@ step some_step(chance& c, const program& p, std::size_t self) {
     case 20:
         s.kind = step_kind::file_read;
         break;
+    case 21:
+        s.kind = step_kind::race;
+        break;
+    case 22:
+        s.kind = step_kind::scope;
+        break;
     case 0:
         s.kind = step_kind::sleep;
         break;
@@ -106,7 +113,7 @@ program make_program(std::uint64_t seed) {
         p.budget = static_cast<int>(1 + c.below(3));
     p.objects.resize(1 + c.below(3));
     for (object_spec& o : p.objects) {
-        o.kind = static_cast<object_kind>(c.below(4));
+        o.kind = static_cast<object_kind>(c.below(5));
         o.capacity = static_cast<std::uint32_t>(c.below(4));
         o.own_ends = c.one_in(2);
     }
@@ -122,11 +129,26 @@ program make_program(std::uint64_t seed) {
 }
 
 std::string describe(const program& p) {
-    static constexpr const char* objects[] = {"pipe channel", "kernel pipe", "channel", "queue"};
-    static constexpr const char* kinds[] = {
-        "put",   "take",   "try put",  "try take",          "sleep",
-        "yield", "stop",   "close in", "close out",         "resize",
-        "nest",  "splice", "job",      "write to its file", "read from its file"};
+    static constexpr const char* objects[] = {"pipe channel", "kernel pipe", "channel", "queue",
+                                              "posix queue"};
+    static constexpr const char* kinds[] = {"put",
+                                            "take",
+                                            "try put",
+                                            "try take",
+                                            "sleep",
+                                            "yield",
+                                            "stop",
+                                            "close in",
+                                            "close out",
+                                            "resize",
+                                            "nest",
+                                            "splice",
+                                            "job",
+                                            "race",
+                                            "scope",
+                                            "write to its file",
+                                            "read from its file"};
+    static_assert(std::size(kinds) == static_cast<std::size_t>(step_kind::file_read) + 1);
     std::ostringstream out;
     out << "seed " << p.seed << ", " << int{p.runtimes} << " runtimes, " << (p.any_order ? "any" : "fixed")
         << " order, "
@@ -147,7 +169,12 @@ std::string describe(const program& p) {
             case step_kind::yield:
             case step_kind::nest:
                 break;
+            case step_kind::scope:
+                describe_bound(out, s);
+                break;
             case step_kind::job:
+                describe_bound(out, s);
+                break;
             case step_kind::file_write:
             case step_kind::file_read:
                 out << ", " << s.size << " bytes";
@@ -162,9 +189,9 @@ std::string describe(const program& p) {
                 break;
             default:
                 out << " object " << int{s.object};
-                if (s.kind <= step_kind::try_take)
+                if (s.kind <= step_kind::try_take || s.kind == step_kind::race)
                     out << ", " << s.size << " bytes, priority " << s.priority;
-                if (s.kind <= step_kind::take)
+                if (s.kind <= step_kind::take || s.kind == step_kind::race)
                     describe_bound(out, s);
             }
             out << '\n';

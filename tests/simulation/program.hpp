@@ -9,7 +9,7 @@
 
 namespace nowait_test::programs {
 
-enum class object_kind : std::uint8_t { pipe_channel, kernel_pipe, channel, queue };
+enum class object_kind : std::uint8_t { pipe_channel, kernel_pipe, channel, queue, posix_queue };
 
 struct object_spec {
     object_kind kind = object_kind::pipe_channel;
@@ -31,6 +31,8 @@ enum class step_kind : std::uint8_t {
     nest,       ///< the steps that follow are those of a child task
     splice,     ///< from one object to another of its kind, and waits for bytes and for room
     job,        ///< something for the worker pool
+    race,       ///< a take and a put of the same object: the first of them stops the other
+    scope,      ///< the next two steps at once, in a nursery
     file_write, ///< to a file of the actor's own
     file_read
 };

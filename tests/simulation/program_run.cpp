@@ -10,10 +10,14 @@
 #include "runtime/simulated_world.hpp"
 
 #include <nowait/blocking.hpp>
+#include <nowait/posix_mqueue.hpp>
+#include <nowait/task_scope.hpp>
+#include <nowait/when_any.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -115,10 +119,17 @@ public:
     virtual task<result<void>> send(parcel& value, unsigned priority, bound limit, sequence& numbers,
                                     std::uint64_t& began) = 0;
     virtual task<result<taken>> receive(bound limit, sequence& numbers, std::uint64_t& began) = 0;
+    /// A receive and a send in one when_any; `began` is of the receive, and the send begins next.
+    virtual task<std::pair<result<taken>, result<void>>> race(parcel& value, unsigned priority, bound limit,
+                                                              sequence& numbers, std::uint64_t& began) = 0;
     virtual result<void> try_send(parcel& value, unsigned priority) = 0;
     virtual result<taken> try_receive() = 0;
     virtual void close() = 0;
-    [[nodiscard]] virtual std::string check(std::size_t receivers, std::size_t senders) = 0;
+    /// What the winding up takes when no more can come: EAGAIN or EPIPE at the end.
+    virtual task<result<taken>> drain(sequence& numbers, std::uint64_t& began) = 0;
+    /// As stream_object::check; `races` wait on both sides, here or elsewhere.
+    [[nodiscard]] virtual std::string check(std::size_t receivers, std::size_t senders,
+                                            std::size_t races) = 0;
 };
 
 template <class Channel>
@@ -141,6 +152,21 @@ public:
             co_return nowait::fail(received.error());
         co_return opened(*received);
     }
+    task<std::pair<result<taken>, result<void>>> race(parcel& value, unsigned priority, bound limit,
+                                                      sequence& numbers, std::uint64_t& began) override {
+        if constexpr (has_priorities) {
+            auto both = nowait::when_any(nowait::biased, channel_.receive(), channel_.send(value, priority));
+            co_return co_await settle(std::move(both), std::move(limit), numbers, began);
+        } else {
+            (void)priority;
+            auto both = nowait::when_any(nowait::biased, channel_.receive(), channel_.send(value));
+            co_return co_await settle(std::move(both), std::move(limit), numbers, began);
+        }
+    }
+    task<result<taken>> drain(sequence& numbers, std::uint64_t& began) override {
+        bound none;
+        return receive(none, numbers, began);
+    }
     result<void> try_send(parcel& value, unsigned priority) override {
         if constexpr (has_priorities)
             return channel_.try_send(value, priority);
@@ -154,8 +180,11 @@ public:
         return opened(*received);
     }
     void close() override { channel_.close(); }
-    std::string check(std::size_t receivers, std::size_t senders) override {
-        if (channel_.waiting_receivers() != receivers || channel_.waiting_senders() != senders)
+    std::string check(std::size_t receivers, std::size_t senders, std::size_t races) override {
+        const auto differs = [races](std::size_t found, std::size_t known) {
+            return found < known || found > known + races;
+        };
+        if (differs(channel_.waiting_receivers(), receivers) || differs(channel_.waiting_senders(), senders))
             return "message channel: " + std::to_string(receivers) + " receives and " +
                    std::to_string(senders) + " sends wait, and " +
                    std::to_string(channel_.waiting_receivers()) + " and " +
@@ -164,6 +193,32 @@ public:
     }
 
 private:
+    template <class Both>
+    task<std::pair<result<taken>, result<void>>> settle(Both both, bound limit, sequence& numbers,
+                                                        std::uint64_t& began) {
+        if (limit.how == bound_kind::source || limit.how == bound_kind::token) {
+            auto limited = nowait::with_timeout(std::move(both), std::chrono::microseconds(50));
+            began = numbers.next++;
+            ++numbers.next;
+            auto got = co_await std::move(limited);
+            co_return split(*got);
+        }
+        began = numbers.next++;
+        ++numbers.next;
+        auto got = co_await std::move(both);
+        co_return split(got);
+    }
+    template <class Got>
+    static std::pair<result<taken>, result<void>> split(Got& got) {
+        auto& received = got.template get<0>();
+        result<void> sent = got.template get<1>();
+        result<taken> took = nowait::fail(std::errc::operation_canceled);
+        if (received)
+            took = opened(*received);
+        else
+            took = nowait::fail(received.error());
+        return {std::move(took), std::move(sent)};
+    }
     template <class Received>
     static taken opened(const Received& received) {
         if constexpr (has_priorities)
@@ -172,6 +227,92 @@ private:
             return {received.number(), 0};
     }
     Channel channel_;
+};
+
+/// A queue of the simulated kernel: messages are the numbers of parcels.
+class posix_queue_object final : public message_object {
+public:
+    explicit posix_queue_object(nowait::posix_mqueue made) : queue_(std::move(made)) {}
+
+    task<result<void>> send(parcel& value, unsigned priority, bound limit, sequence& numbers,
+                            std::uint64_t& began) override {
+        const std::uint64_t number = value.number();
+        const std::span<const std::byte> data = std::as_bytes(std::span(&number, 1));
+        auto sent = co_await perform(queue_.send(data, priority), std::move(limit), numbers, began);
+        if (sent)
+            const parcel gone(std::move(value));
+        co_return sent;
+    }
+    task<result<taken>> receive(bound limit, sequence& numbers, std::uint64_t& began) override {
+        std::array<std::byte, 64> buffer{};
+        const std::span<std::byte> room(buffer);
+        auto received = co_await perform(queue_.receive(room), std::move(limit), numbers, began);
+        if (!received)
+            co_return nowait::fail(received.error());
+        co_return opened(received->value, received->priority);
+    }
+    task<std::pair<result<taken>, result<void>>> race(parcel& value, unsigned priority, bound,
+                                                      sequence& numbers, std::uint64_t& began) override {
+        std::array<std::byte, 64> buffer{};
+        const std::span<std::byte> room(buffer);
+        const std::uint64_t number = value.number();
+        const std::span<const std::byte> data = std::as_bytes(std::span(&number, 1));
+        auto both = nowait::when_any(nowait::biased, queue_.receive(room), queue_.send(data, priority));
+        began = numbers.next++;
+        ++numbers.next;
+        auto got = co_await std::move(both);
+        auto& received = got.template get<0>();
+        result<void> sent = got.template get<1>();
+        if (sent)
+            const parcel gone(std::move(value));
+        result<taken> took = nowait::fail(std::errc::operation_canceled);
+        if (received)
+            took = opened(received->value, received->priority);
+        else
+            took = nowait::fail(received.error());
+        co_return std::pair<result<taken>, result<void>>(std::move(took), std::move(sent));
+    }
+    task<result<taken>> drain(sequence& numbers, std::uint64_t& began) override {
+        bound soon;
+        soon.how = bound_kind::timeout; // events may still be on their way
+        soon.span = 100ms;
+        return receive(soon, numbers, began);
+    }
+    result<void> try_send(parcel& value, unsigned priority) override {
+        const std::uint64_t number = value.number();
+        auto sent = queue_.try_send(std::as_bytes(std::span(&number, 1)), priority);
+        if (sent)
+            const parcel gone(std::move(value));
+        return sent;
+    }
+    result<taken> try_receive() override {
+        std::array<std::byte, 64> buffer{};
+        auto received = queue_.try_receive(buffer);
+        if (!received)
+            return nowait::fail(received.error());
+        return opened(received->value, received->priority);
+    }
+    void close() override { (void)queue_.close(); }
+    std::string check(std::size_t receivers, std::size_t senders, std::size_t) override {
+        const auto now = queue_.attributes();
+        if (!now)
+            return receivers + senders == 0 ? "" : "posix queue: somebody waits in a queue that is closed";
+        if (receivers != 0 && now->messages != 0)
+            return "posix queue: a receive waits, and there are messages";
+        if (senders != 0 && now->messages != now->capacity)
+            return "posix queue: a send waits, and there is room";
+        return {};
+    }
+
+private:
+    static result<taken> opened(std::span<const std::byte> bytes, unsigned priority) {
+        std::uint64_t number = 0;
+        if (bytes.size() != sizeof number)
+            return nowait::fail(std::errc::bad_message);
+        std::memcpy(&number, bytes.data(), sizeof number);
+        return taken{number, priority};
+    }
+    nowait::posix_mqueue queue_;
 };
 
 // --- what a run writes down -------------------------------------------------------------------------------------------------
@@ -196,14 +337,13 @@ struct object_state {
 
 struct actor_state {
     std::optional<std::stop_source> token;
-    std::unique_ptr<nowait::inplace_stop_source> source;
+    std::vector<std::unique_ptr<nowait::inplace_stop_source>> sources; // the last is the present one
     int runtime = 0;
-    // The actor's own file: what has been written to it for certain, and how far it was read.
+    // The actor's own file, and what was written and read for certain.
     nowait::pipe_writer file_in;
     nowait::pipe_reader file_out;
     std::shared_ptr<nowait::detail::simulated_object> file;
-    std::string written;
-    std::size_t read_to = 0;
+    std::vector<history_entry> file_puts, file_takes;
 };
 
 constexpr auto untouched = std::byte{0xa5};
@@ -289,7 +429,8 @@ private:
             break;
         }
         case object_kind::kernel_pipe:
-            break; // made on its runtime
+        case object_kind::posix_queue:
+            break; // made on their runtime
         case object_kind::channel:
             o.messages = std::make_unique<message_channel_object<nowait::channel<parcel>>>(
                 *nowait::channel<parcel>::create(o.spec.capacity));
@@ -304,6 +445,16 @@ private:
     /// The whole program, on the first runtime.
     task<void> whole() {
         for (object_state& o : objects_) {
+            if (o.spec.kind == object_kind::posix_queue) {
+                auto queue = nowait::posix_mqueue::open("/queue", {.how = nowait::mqueue_open::replace,
+                                                                   .capacity = o.spec.capacity + 1,
+                                                                   .message_bytes = 64});
+                if (!queue) {
+                    complain("no queue: " + queue.error().message());
+                    co_return;
+                }
+                o.messages = std::make_unique<posix_queue_object>(std::move(*queue));
+            }
             if (o.spec.kind != object_kind::kernel_pipe)
                 continue;
             auto pipe = nowait::make_pipe({.capacity = (o.spec.capacity + 1) * std::size_t{4096}});
@@ -361,17 +512,19 @@ private:
             for (std::size_t a = 0; a < program_.actors.size() && has_own_ends(o); ++a)
                 o.stream->close_reader(a);
         } else {
-            o.messages->close();
+            if (o.spec.kind != object_kind::posix_queue)
+                o.messages->close();
             for (;;) {
                 history_entry got;
-                bound none;
-                auto message = co_await o.messages->receive(none, numbers_, got.began);
+                auto message = co_await o.messages->drain(numbers_, got.began);
                 if (!message)
                     break;
                 got.message = message->number;
                 got.priority = message->priority;
                 o.takes.push_back(std::move(got));
             }
+            if (o.spec.kind == object_kind::posix_queue)
+                o.messages->close();
         }
     }
 
@@ -391,8 +544,8 @@ private:
             b.token = states_[self].token->get_token();
             break;
         case bound_kind::source:
-            states_[self].source = std::make_unique<nowait::inplace_stop_source>();
-            b.source = states_[self].source->get_token();
+            states_[self].sources.push_back(std::make_unique<nowait::inplace_stop_source>());
+            b.source = states_[self].sources.back()->get_token();
             break;
         case bound_kind::none:
             break;
@@ -400,16 +553,20 @@ private:
         return b;
     }
 
-    /// The object of a step; a kernel pipe belongs to the first runtime.
+    [[nodiscard]] static bool is_of_kernel(const object_state& o) noexcept {
+        return o.spec.kind == object_kind::kernel_pipe || o.spec.kind == object_kind::posix_queue;
+    }
+    /// The object of a step; those of the kernel belong to the first runtime.
     [[nodiscard]] object_state* object_of(const step& s, std::size_t self) {
         object_state& o = objects_[s.object];
-        if (o.spec.kind == object_kind::kernel_pipe && states_[self].runtime != 0)
+        if (is_of_kernel(o) && states_[self].runtime != 0)
             return nullptr;
         return &o;
     }
 
     task<void> act(std::size_t self) {
         co_await act_from(self, 0);
+        check_file(states_[self]);
         states_[self].file_in = {};
         states_[self].file_out = {};
         for (object_state& o : objects_) {
@@ -422,32 +579,58 @@ private:
         const actor& mine = program_.actors[self];
         for (std::size_t at = first; at < mine.steps.size(); ++at) {
             const step& s = mine.steps[at];
-            switch (s.kind) {
-            case step_kind::nest:
+            if (s.kind == step_kind::nest) {
                 co_await act_from(self, at + 1);
                 co_return;
+            }
+            if (s.kind == step_kind::scope) {
+                co_await scope(s, self, at);
+                at += 2;
+                continue;
+            }
+            co_await act_once(s, self);
+        }
+    }
+
+    /// The next two steps, at once. When the scope is left they have ended, stopped or not.
+    task<void> scope(const step& s, std::size_t self, std::size_t at) {
+        const actor& mine = program_.actors[self];
+        nowait::task_scope children;
+        for (std::size_t i = at + 1; i < mine.steps.size() && i <= at + 2; ++i)
+            children.spawn(act_once(mine.steps[i], self));
+        bound limit = bound_of(s, self);
+        std::uint64_t began = 0;
+        auto joined = co_await perform(children.join(), std::move(limit), numbers_, began);
+        note_end(joined);
+        if (children.active() != 0)
+            complain("a scope was left while it had tasks");
+    }
+
+    task<void> act_once(const step& s, std::size_t self) {
+        {
+            switch (s.kind) {
             case step_kind::job:
                 co_await job(s, self);
-                continue;
+                co_return;
             case step_kind::file_write:
             case step_kind::file_read:
                 co_await file(s, self);
-                continue;
+                co_return;
             case step_kind::sleep:
                 (void)co_await nowait::sleep_for(std::chrono::microseconds(s.time));
-                continue;
+                co_return;
             case step_kind::yield:
                 co_await nowait::yield();
-                continue;
+                co_return;
             case step_kind::stop:
                 stop(s.actor, self);
-                continue;
+                co_return;
             default:
                 break;
             }
             object_state* const o = object_of(s, self);
             if (o == nullptr)
-                continue;
+                co_return;
             switch (s.kind) {
             case step_kind::put:
                 if (o->stream != nullptr)
@@ -469,13 +652,17 @@ private:
                 if (o->stream != nullptr)
                     o->stream->close_writer(self);
                 else
-                    o->messages->close();
+                    close_messages(*o);
                 break;
             case step_kind::close_out:
                 if (o->stream != nullptr) {
                     o->cut_short = true;
                     o->stream->close_reader(self);
                 }
+                break;
+            case step_kind::race:
+                if (o->messages != nullptr)
+                    co_await race(*o, s, self);
                 break;
             case step_kind::splice:
                 co_await splice(*o, s, self);
@@ -490,12 +677,18 @@ private:
         }
     }
 
+    static void close_messages(object_state& o) {
+        if (o.spec.kind == object_kind::posix_queue)
+            o.cut_short = true; // what is in it stays in it
+        o.messages->close();
+    }
+
     void stop(std::size_t whom, std::size_t self) {
         actor_state& other = states_[whom];
         if (other.token)
             other.token->request_stop();
-        if (other.source != nullptr && other.runtime == states_[self].runtime)
-            other.source->request_stop();
+        if (!other.sources.empty() && other.runtime == states_[self].runtime)
+            other.sources.back()->request_stop();
     }
 
     /// Bytes that nobody else writes: who, which, where.
@@ -601,20 +794,28 @@ private:
             const std::span<const std::byte> data = std::as_bytes(std::span(bytes));
             auto n = co_await perform(me.file_in.write(data), std::move(limit), numbers_, began);
             note_end(n);
-            me.written += bytes.substr(0, n.value_or(0));
+            if (n)
+                me.file_puts.push_back({began, 0, bytes.substr(0, *n), 0});
             check_let_go(bytes.data(), bytes.size());
         } else {
             std::string buffer(s.size, '\0');
             const std::span<std::byte> room = std::as_writable_bytes(std::span(buffer));
             auto n = co_await perform(me.file_out.read(room), std::move(limit), numbers_, began);
             note_end(n);
-            if (n.value_or(0) != 0 && me.written.compare(me.read_to, *n, buffer, 0, *n) != 0)
-                complain("a file gives other bytes than were written to it");
-            me.read_to += n.value_or(0);
+            if (n)
+                me.file_takes.push_back({began, 0, buffer.substr(0, *n), 0});
             check_let_go(buffer.data(), buffer.size());
         }
-        if (static_cast<const nowait::detail::simulated_file&>(*me.file).bytes != me.written)
+    }
+
+    void check_file(actor_state& me) {
+        if (me.file == nullptr)
+            return;
+        const std::string& holds = static_cast<const nowait::detail::simulated_file&>(*me.file).bytes;
+        if (all_bytes(me.file_puts) != holds)
             complain("a file holds other bytes than were written to it");
+        if (const std::string got = all_bytes(me.file_takes); holds.compare(0, got.size(), got) != 0)
+            complain("a file gives other bytes than it holds");
     }
 
     /// The operation has ended: no driver works on its memory any more.
@@ -641,6 +842,30 @@ private:
             complain(sent ? "a message that was sent is still there" : "a message that was not sent is gone");
         if (sent)
             o.puts.push_back(std::move(put));
+    }
+
+    task<void> race(object_state& o, const step& s, std::size_t self) {
+        history_entry put;
+        history_entry got;
+        put.message = ++payloads_;
+        put.priority = s.priority;
+        parcel value(put.message, parcels_);
+        bound limit = bound_of(s, self);
+        ++racing_;
+        auto both = co_await o.messages->race(value, s.priority, std::move(limit), numbers_, got.began);
+        --racing_;
+        put.began = got.began + 1;
+        note_end(both.first);
+        note_end(both.second);
+        if ((value.number() == 0) != both.second.has_value())
+            complain("a race: a message that was sent is still there, or one that was not is gone");
+        if (both.second)
+            o.puts.push_back(std::move(put));
+        if (!both.first)
+            co_return;
+        got.message = both.first->number;
+        got.priority = both.first->priority;
+        o.takes.push_back(std::move(got));
     }
 
     task<void> receive(object_state& o, const step& s, std::size_t self) {
@@ -714,7 +939,7 @@ private:
             if (o.stream != nullptr)
                 wrong = o.stream->check(o.taking, o.putting, splicing_);
             else if (o.messages != nullptr)
-                wrong = o.messages->check(o.taking, o.putting);
+                wrong = o.messages->check(o.taking, o.putting, racing_);
             if (!wrong.empty())
                 complain("object " + std::to_string(i) + ", " + wrong);
         }
@@ -754,22 +979,24 @@ private:
                   [](const history_entry& a, const history_entry& b) { return a.began < b.began; });
     }
 
+    [[nodiscard]] static std::string all_bytes(std::vector<history_entry>& entries) {
+        in_order(entries);
+        std::string bytes;
+        for (const history_entry& e : entries)
+            bytes += e.bytes;
+        return bytes;
+    }
+
     /// With a small budget an operation may begin later than its turn came: then only the multiset is checked here.
     [[nodiscard]] bool exact() const noexcept { return program_.budget > 1000; }
 
     [[nodiscard]] std::string check_stream(object_state& o) const {
         if (o.spliced)
             return {}; // together with the others
-        in_order(o.puts);
-        in_order(o.takes);
         if (!exact() && o.spec.kind == object_kind::pipe_channel)
             return check_pieces(o);
-        std::string put;
-        std::string got;
-        for (const history_entry& e : o.puts)
-            put += e.bytes;
-        for (const history_entry& e : o.takes)
-            got += e.bytes;
+        const std::string put = all_bytes(o.puts);
+        const std::string got = all_bytes(o.takes);
         if (got.size() > put.size() || put.compare(0, got.size(), got) != 0) {
             const auto differ = std::mismatch(got.begin(), got.end(), put.begin(), put.end());
             return "the stream: what was read differs from what was written at byte " +
@@ -825,7 +1052,7 @@ private:
         std::map<unsigned, std::vector<std::uint64_t>> got;
         in_order(o.puts);
         in_order(o.takes);
-        const bool priorities = o.spec.kind == object_kind::queue;
+        const bool priorities = o.spec.kind != object_kind::channel;
         for (const history_entry& e : o.puts)
             put[priorities ? e.priority : 0].push_back(e.message);
         for (const history_entry& e : o.takes)
@@ -835,6 +1062,12 @@ private:
                 for (auto& [priority, messages] : *side)
                     std::sort(messages.begin(), messages.end());
             }
+        }
+        if (o.cut_short) { // the rest is still in it
+            for (auto& [priority, messages] : put)
+                messages.resize(std::min(messages.size(), got[priority].size()));
+            std::erase_if(got, [](const auto& entry) { return entry.second.empty(); });
+            std::erase_if(put, [](const auto& entry) { return entry.second.empty(); });
         }
         if (put != got)
             return "messages: what was received is not what was sent, in its order";
@@ -863,6 +1096,7 @@ private:
     sequence numbers_;
     std::uint64_t payloads_ = 0;
     std::size_t splicing_ = 0;
+    std::size_t racing_ = 0;
     std::string failure_;
     std::vector<actor_state> states_;
     std::vector<object_state> objects_;
