@@ -1,5 +1,11 @@
 // Readiness that is reported once: what a reader leaves behind is not forgotten.
 #include "drivers_support.hpp"
+#include "runtime/poll_driver.hpp"
+#include "runtime/uring_driver.hpp"
+
+#include <memory>
+
+#include <termios.h>
 
 namespace drivers_tests {
 namespace {
@@ -53,6 +59,61 @@ task<> left_behind(nowait::pipe_pair& pipe, int pause_before_read, int pause_bef
 }
 
 } // namespace
+
+namespace {
+
+using nowait::detail::driver;
+using nowait::detail::driver_target;
+
+struct watched : nowait::detail::poll_source {
+    int last_reports = 0;
+    explicit watched(int number) {
+        fd = number;
+        events = POLLIN;
+        on_event = [](driver_target& target, long, bool more) noexcept {
+            auto& self = static_cast<watched&>(target);
+            self.armed = more;
+            self.last_reports += !more;
+        };
+    }
+};
+
+} // namespace
+
+TEST_CASE(
+    "a poll that is removed while an event is on its way, for which nothing is left, ends all the same") {
+    const bool on_ring = GENERATE(true, false);
+    const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    REQUIRE((master >= 0 && ::grantpt(master) == 0 && ::unlockpt(master) == 0));
+    char name[64] = {};
+    REQUIRE(::ptsname_r(master, name, sizeof name) == 0);
+    const int slave = ::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    termios raw{};
+    REQUIRE(::tcgetattr(slave, &raw) == 0);
+    ::cfmakeraw(&raw);
+    REQUIRE(::tcsetattr(slave, TCSANOW, &raw) == 0);
+    std::unique_ptr<driver> waits;
+    nowait::detail::system& calls = nowait::detail::real_system();
+    REQUIRE((on_ring ? nowait::detail::make_uring_driver(calls, {64, 0}, waits)
+                     : nowait::detail::make_poll_driver(calls, waits)) == 0);
+    REQUIRE(waits->bind_to_thread() == 0);
+    for (int i = 0; i < 500; ++i) {
+        watched source(slave);
+        waits->arm(source);
+        waits->collect();
+        char byte = 0;
+        REQUIRE(::write(master, "x", 1) == 1);
+        while (::read(slave, &byte, 1) != 1) { // a terminal takes its time
+        }
+        waits->disarm(source);
+        for (int look = 0; source.last_reports == 0 && look < 1000; ++look)
+            waits->wait(calls.now() + 10ms);
+        REQUIRE(source.last_reports == 1);
+    }
+    waits.reset();
+    ::close(slave);
+    ::close(master);
+}
 
 TEST_CASE("KP-07 ten bytes, five taken, five more written: all fifteen arrive") {
     runtime_options options;
