@@ -51,7 +51,12 @@ unsigned fork_generation() noexcept {
 
 // --- mailbox -----------------------------------------------------------------------------------------------------------
 
+mailbox::mailbox(driver& wakes, loop& of) noexcept
+    : driver_(&wakes), of_(&of), fork_stamp_((watch_forks(), fork_count)) {}
+
 bool mailbox::post(ready_node& node) noexcept {
+    if (fork_stamp_ != fork_count) [[unlikely]]
+        return false;
     poster_cpu_.store(::sched_getcpu(), std::memory_order_relaxed); // a hint for spin(), read by nobody else
     switch (inbox_.push(node)) {
     case push_outcome::closed:
@@ -70,6 +75,8 @@ bool mailbox::post(ready_node& node) noexcept {
 }
 
 void mailbox::request_stop() noexcept {
+    if (fork_stamp_ != fork_count)
+        return;
     stop_requested_.store(true);
     waking_.fetch_add(1);
     if (driver* d = driver_.load())
@@ -88,6 +95,8 @@ void mailbox::close() noexcept {
 }
 
 void mailbox::await_wakers() const noexcept {
+    if (fork_stamp_ != fork_count)
+        return; // whoever was waking it stayed behind
     // A waker holds the count for one write to an eventfd.
     while (waking_.load() != 0) {
 #if defined(__x86_64__)
@@ -149,7 +158,7 @@ struct loop_parts {
 
 loop::loop(system& calls, std::unique_ptr<driver> waits, int budget_per_turn)
     : budget_per_turn_(budget_per_turn), system_(&calls), driver_(std::move(waits)),
-      counted_(&driver_->counters), mailbox_(new mailbox(*driver_)), frames_(new frame_pool),
+      counted_(&driver_->counters), mailbox_(new mailbox(*driver_, *this)), frames_(new frame_pool),
       parts_(new loop_parts) {
     driver_->home = this;
     watch_forks();
@@ -339,8 +348,9 @@ void loop::look_outside() noexcept {
 /// whose last poster ran on another CPU, looks for about one wake-up's time first. On one CPU that would only keep the poster
 /// from running; and where nothing comes, it gives up for twice as many sleeps each time.
 bool loop::spin() noexcept {
-    constexpr auto patience = std::chrono::microseconds(50);
     constexpr unsigned backoff_max = 256;
+    if (spin_patience <= std::chrono::nanoseconds::zero())
+        return false;
     const int poster = mailbox_->poster_cpu_.load(std::memory_order_relaxed);
     if (poster < 0 || poster == ::sched_getcpu() || !system_->real())
         return false;
@@ -349,7 +359,7 @@ bool loop::spin() noexcept {
         return false;
     }
     read_clock();
-    const auto until = now_ + patience;
+    const auto until = now_ + spin_patience;
     do {
         for (int i = 0; i < 32; ++i) {
             if (mailbox_->inbox_.maybe_filled() || driver_->signalled() ||
@@ -404,6 +414,7 @@ void loop::run_until_idle(clock::time_point deadline) {
         host_->run_hosted(deadline);
         return;
     }
+    run_deadline_ = deadline;
     // What was posted before the last frame ended still runs; what comes later waits for the next run.
     while (live != 0 || closing != 0 || ready_head_ != nullptr) {
         if (live != 0 || closing != 0)
@@ -416,10 +427,10 @@ void loop::run_until_idle(clock::time_point deadline) {
         if (forked()) [[unlikely]]
             return; // a task has forked and this is the child: not one step near the ring
         if (ready_head_ == nullptr && (live != 0 || closing != 0))
-            sleep(deadline);
-        if (deadline != clock::time_point::max()) {
+            sleep(run_deadline_);
+        if (run_deadline_ != clock::time_point::max()) {
             read_clock();
-            if (now_ >= deadline)
+            if (now_ >= run_deadline_)
                 return;
         }
     }
@@ -645,6 +656,23 @@ void loop::run_posted_functions() noexcept {
             ready_tail_ = &ready_head_;
         if (node.run == &run_posted)
             node.run(node);
+        next = nullptr;
+    }
+}
+
+/// Before the end: tasks of this loop that are on another one have been asked to stop, and come home by a post. Their frames
+/// point into frames here.
+void loop::call_frames_home(bool foreign) noexcept {
+    const auto deadline = system_->now() + destructor_wait;
+    while (away != 0 && system_->now() < deadline) {
+        take_inbox();
+        run_posted_functions();
+        if (away == 0)
+            break;
+        if (foreign)
+            std::this_thread::yield();
+        else if (mailbox_->inbox_.park())
+            driver_->wait(deadline);
     }
 }
 
@@ -666,8 +694,10 @@ loop::~loop() {
     // queue. Nothing runs in a child after fork: it was posted to the parent.
     frame_pool* const outer = frame_pool::exchange_current(frames_);
     loop* const outer_loop = std::exchange(current_loop, this);
-    if (!is_child)
+    if (!is_child) {
         run_posted_functions();
+        call_frames_home(foreign);
+    }
     for (ready_node* node = mailbox_->inbox_.close(); node != nullptr && !is_child;) {
         ready_node* following = node->next_ready;
         node->run(*node);
@@ -699,7 +729,10 @@ loop::~loop() {
 
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
-    destroy_frames();
+    // If some are away for good (or in the parent, and this is the child): what they point to stays, unreachable, rather than
+    // to be used after its end.
+    if (away == 0)
+        destroy_frames();
     while (!is_child && !foreign && closing != 0 && driver_->failure() == 0 && system_->now() < deadline)
         driver_->wait(deadline);
     ready_head_ = nullptr;

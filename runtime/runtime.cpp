@@ -175,6 +175,7 @@ result<runtime> runtime::create(const runtime_options& options) {
     }
     auto made = std::make_unique<detail::loop>(calls, std::move(waits), options.budget);
     made->destructor_wait = options.destructor_wait;
+    made->spin_patience = options.spin;
     made->unhandled = options.unhandled;
     made->reason = std::move(reason);
     if (fell_back)

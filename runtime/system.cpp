@@ -22,6 +22,7 @@
 #include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -137,6 +138,16 @@ int system::admit_signal(int, bool) noexcept {
 }
 worker_host* system::workers() noexcept {
     return nullptr;
+}
+std::uint64_t system::blocked_signals() noexcept {
+    return 0;
+}
+void system::block_signals(std::uint64_t) noexcept {}
+unsigned system::usable_cpus() noexcept {
+    return 1;
+}
+int system::pin_to_cpu(unsigned) noexcept {
+    return -ENOSYS;
 }
 int system::catch_signal(int, bool, void (*)(int)) noexcept {
     return -ENOSYS;
@@ -453,6 +464,48 @@ public:
         while (!admitted && (sigtimedwait(&one, nullptr, &at_once) > 0 || errno == EINTR)) {
         }
         return 0;
+    }
+    std::uint64_t blocked_signals() noexcept override {
+        sigset_t mask;
+        sigemptyset(&mask);
+        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        std::uint64_t blocked = 0;
+        for (int number = 1; number <= 64; ++number)
+            blocked |= sigismember(&mask, number) == 1 ? std::uint64_t{1} << (number - 1) : 0;
+        return blocked;
+    }
+    void block_signals(std::uint64_t blocked) noexcept override {
+        sigset_t mask;
+        sigemptyset(&mask);
+        for (int number = 1; number <= 64; ++number) {
+            if ((blocked >> (number - 1) & 1) != 0)
+                sigaddset(&mask, number); // refuses the C library's own, which stay open
+        }
+        pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    }
+    unsigned usable_cpus() noexcept override {
+        cpu_set_t cpus;
+        CPU_ZERO(&cpus);
+        // A machine with more CPUs than the set holds refuses: then the one that we run on is certain.
+        if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+            return 1;
+        const int count = CPU_COUNT(&cpus);
+        return count > 0 ? static_cast<unsigned>(count) : 1;
+    }
+    int pin_to_cpu(unsigned nth) noexcept override {
+        cpu_set_t cpus;
+        CPU_ZERO(&cpus);
+        if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+            return -errno;
+        for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+            if (!CPU_ISSET(cpu, &cpus) || nth-- != 0)
+                continue;
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            return ::sched_setaffinity(0, sizeof one, &one) == 0 ? 0 : -errno;
+        }
+        return -EINVAL;
     }
     int catch_signal(int number, bool even_if_ignored, void (*handler)(int)) noexcept override {
         return catch_kernel_signal(number, even_if_ignored, handler);

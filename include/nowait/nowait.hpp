@@ -26,7 +26,9 @@
 #include <nowait/pipe_in_place.hpp>
 #include <nowait/posix_mqueue.hpp>
 #include <nowait/result.hpp>
+#include <nowait/resume_on.hpp>
 #include <nowait/runtime.hpp>
+#include <nowait/runtime_pool.hpp>
 #include <nowait/semaphore.hpp>
 #include <nowait/signals.hpp>
 #include <nowait/sleep.hpp>

@@ -42,6 +42,9 @@ struct runtime_options {
     int budget = 128;
     /// How long the destructor waits for the kernel to give memory back.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
+    /// How long a loop that is about to sleep looks for work first, if whoever last posted to it ran on another CPU: waking a CPU
+    /// that has gone idle takes longer than most answers. It backs off where that finds nothing. Zero: it sleeps at once.
+    std::chrono::nanoseconds spin = std::chrono::microseconds(50);
     /// Who runs blocking work; null is worker_pool::common(). Borrows: nothing; a pool that was shut down refuses.
     worker_pool* pool = nullptr;
     /// Sees what a task threw that nobody joins; std::terminate follows.
@@ -79,6 +82,9 @@ public:
 
     /// Asks every task of the runtime to stop. Async-signal-safe.
     void request_stop() const noexcept { box_->request_stop(); }
+
+    /// For the library's own layers.
+    [[nodiscard]] detail::mailbox& get_mailbox() const noexcept { return *box_; }
 
 private:
     detail::mailbox* box_;

@@ -28,6 +28,11 @@ inline constexpr bool is_task = false;
 template <class T>
 inline constexpr bool is_task<task<T>> = true;
 
+/// What concerns the awaiting frame itself: it has an awaiter of its own, which is told where the frame's outcome goes.
+template <class D>
+concept frame_description = requires { typename D::frame_awaiter; };
+using outcome_failer = void (*)(void* outcome, std::exception_ptr error) noexcept;
+
 struct task_final_awaiter {
     [[nodiscard]] bool await_ready() const noexcept { return false; }
     template <class Promise>
@@ -71,6 +76,18 @@ struct task_promise_base : awaiting_promise {
     outcome<T>* result = nullptr;
 
     void unhandled_exception() noexcept { result->set_error(std::current_exception()); }
+
+    using awaiting_promise::await_transform;
+    template <frame_description D>
+    typename D::frame_awaiter await_transform(
+        D what, std::source_location at = std::source_location::current()) noexcept {
+        return typename D::frame_awaiter(*this, what, result, &fail_outcome, at);
+    }
+
+private:
+    static void fail_outcome(void* of_frame, std::exception_ptr error) noexcept {
+        static_cast<outcome<T>*>(of_frame)->set_error(std::move(error));
+    }
 };
 
 template <class T>

@@ -20,9 +20,14 @@ namespace detail {
 /// Made at the thread's first need of it and kept until the thread ends. nullptr when memory ran out.
 [[nodiscard]] NOWAIT_API loop* loop_of_plain_thread() noexcept;
 
-/// Operations that end without the kernel: those of channels, bounded or not.
+template <class T>
+class join_operation;
+
+/// Operations that end without the kernel: those of channels, and joining a task of a runtime on another thread, bounded or not.
 template <class Operation>
 inline constexpr bool ends_in_process = std::derived_from<Operation, channel_waiter>;
+template <class T>
+inline constexpr bool ends_in_process<join_operation<T>> = true;
 template <class A, class Trigger, class Argument>
 inline constexpr bool ends_in_process<bounded_operation<A, Trigger, Argument>> =
     ends_in_process<operation_for_t<A>>;
@@ -48,8 +53,8 @@ private:
 
 } // namespace detail
 
-/// Runs one operation of a channel to its end on a thread without a runtime: `wait(channel.reader.read(buffer))`, also under
-/// with_timeout, with_deadline or with_stop. Tries first, and sleeps (on a futex) only if it must wait. It stands in the
+/// Runs one operation of a channel, or a join, to its end on a thread without a runtime: `wait(channel.reader.read(buffer))`,
+/// `wait(handle.join())`, also under with_timeout, with_deadline or with_stop. Tries first, and sleeps (on a futex) only if it must wait. It stands in the
 /// channel's queue like any other operation.
 /// Returns: what awaiting it would give. Errors: also resource_deadlock_would_occur: a runtime runs on this thread, which
 /// would be blocked; not_enough_memory. Borrows: as the operation. Resumes: here.

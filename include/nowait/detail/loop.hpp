@@ -38,7 +38,7 @@ struct operation_counters {
 /// What other threads hold of a loop: it stays valid when the loop has gone, and then refuses.
 class NOWAIT_API mailbox {
 public:
-    explicit mailbox(driver& wakes) noexcept : driver_(&wakes) {}
+    mailbox(driver& wakes, loop& of) noexcept;
 
     /// Any thread. False: the loop is gone, the node is still the caller's. Otherwise the loop runs the node.
     [[nodiscard]] bool post(ready_node& node) noexcept;
@@ -53,6 +53,9 @@ public:
     void arrived() noexcept {
         in_transit_.fetch_sub(1, std::memory_order_release);
     } // pairs with the destructor's acquire
+
+    /// Whose it is: to compare addresses with. The loop may have gone.
+    [[nodiscard]] loop* of() const noexcept { return of_; }
 
     void acquire() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
     void release() noexcept {
@@ -76,6 +79,8 @@ private:
     real_sync::atomic<unsigned> in_transit_{0};
     real_sync::atomic<int> poster_cpu_{-1}; // where the last poster ran
     real_sync::atomic<unsigned> references_{1};
+    loop* const of_;
+    const unsigned fork_stamp_; // in a child after fork the loop is the parent's: not to be reached
 };
 
 /// A function that another thread has posted: told from other nodes by `run`, because it must not be lost with them.
@@ -192,8 +197,15 @@ public:
     /// Runs until `live` (frames without parent) and `closing` are 0, or the deadline. Between enter() and leave(). Throws what a
     /// host's own work throws, otherwise nothing.
     void run_until_idle(clock::time_point deadline);
+    /// For the run in progress: it ends at `when` at the latest.
+    void end_run_by(clock::time_point when) noexcept {
+        if (when < run_deadline_)
+            run_deadline_ = when;
+    }
     /// Frames without a parent that have not ended.
     std::size_t live = 0;
+    /// Frames that belong to this loop's tasks and are on another one (see resume_on.hpp).
+    std::size_t away = 0;
 
     [[nodiscard]] bool on_own_thread() const noexcept;
     [[nodiscard]] bool forked() const noexcept;
@@ -230,6 +242,8 @@ public:
 
     /// How long the destructor waits for the driver to let go of memory that it works on.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
+    /// How long a loop that is about to sleep looks first, if whoever posted last ran on another CPU.
+    std::chrono::nanoseconds spin_patience = std::chrono::microseconds(50);
     /// Who runs what would block this loop; found when it is first needed (see pool_of). The loop holds a reference.
     worker_pool_state* pool = nullptr;
     bool owns_pool = false;
@@ -258,6 +272,7 @@ private:
     void sleep(clock::time_point deadline) noexcept;
     [[nodiscard]] bool spin() noexcept;
     void run_posted_functions() noexcept;
+    void call_frames_home(bool foreign) noexcept;
     void destroy_frames() noexcept;
     [[nodiscard]] bool replace_driver(const char* call, int error) noexcept;
 
@@ -265,6 +280,7 @@ private:
     ready_node** ready_tail_ = &ready_head_;
     ready_node* outbox_ = nullptr; // newest first, linked by next_ready
     clock::time_point now_{};
+    clock::time_point run_deadline_ = clock::time_point::max();
     bool clock_read_ = false;
     bool outside_ = false; // there is a host, and it does not run a pass now
     bool running_ = false;

@@ -140,6 +140,15 @@ public:
     /// Who runs the workers of a pool, if not threads of this system.
     [[nodiscard]] virtual worker_host* workers() noexcept;
 
+    /// The signals that the calling thread blocks: bit n - 1 stands for signal n.
+    [[nodiscard]] virtual std::uint64_t blocked_signals() noexcept;
+    virtual void block_signals(std::uint64_t blocked) noexcept;
+
+    /// How many CPUs this process may run on.
+    [[nodiscard]] virtual unsigned usable_cpus() noexcept;
+    /// From now on the calling thread runs on the `nth` of them only, counted from 0.
+    virtual int pin_to_cpu(unsigned nth) noexcept;
+
     // Signals of the process, for those who ask for them. The handler may run on any thread, at any moment.
     /// EBUSY: somebody handles it. EPERM: it is ignored, and not to be taken all the same. To be called once for each holder.
     virtual int catch_signal(int number, bool even_if_ignored, void (*handler)(int)) noexcept;
