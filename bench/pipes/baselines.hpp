@@ -21,6 +21,9 @@ contender uring_ready();
 contender uring_lockstep();              // ring reads, ring writes
 contender uring_lockstep_direct_write(); // ring reads, pwritev2(RWF_NOSIGNAL)
 
+// A hand-written epoll loop: the readers are watched for edges, and read when the event has come.
+contender epoll_lockstep();
+
 // Every operation forced to an io-wq worker (IOSQE_ASYNC): what each pipe operation was before pipes could be asked not
 // to wait. `batch` operations are submitted and waited for together.
 contender punted_ready(std::size_t batch);

@@ -102,6 +102,11 @@ void rows(suite& run) {
     run.compare({"bulk_vs_raw", ours_bulk(), raw_bulk(), {}});
     run.compare({"bulk_vs_asio", ours_bulk(), asio_bulk(), {}});
 
+    run.section("on the epoll driver");
+    run.compare({"poll_ready_vs_raw", ours_poll_ready(), raw_ready(writing::nosignal), 1.05});
+    run.compare({"poll_lockstep_vs_epoll", ours_poll_lockstep(), epoll_lockstep(), 1.15});
+    run.compare({"poll_lockstep_vs_asio", ours_poll_lockstep(), asio_lockstep(), 0.60});
+
     run.section("what counting costs");
     run.compare({"metrics_cost", ours_ready(), uncounted_ready(), 1.02});
     run.compare({"metrics_cost_lockstep", ours_lockstep(), uncounted_lockstep(), {}});

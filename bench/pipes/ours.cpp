@@ -5,10 +5,16 @@
 namespace bench::pipes {
 
 contender ours_ready() {
-    return {"nowait", NOWAIT_ABI::open_ready};
+    return {"nowait", [] { return NOWAIT_ABI::open_ready(); }};
 }
 contender ours_lockstep() {
-    return {"nowait", NOWAIT_ABI::open_lockstep};
+    return {"nowait", [] { return NOWAIT_ABI::open_lockstep(); }};
+}
+contender ours_poll_ready() {
+    return {"nowait on epoll", [] { return NOWAIT_ABI::open_ready(nowait::driver_choice::poll); }};
+}
+contender ours_poll_lockstep() {
+    return {"nowait on epoll", [] { return NOWAIT_ABI::open_lockstep(nowait::driver_choice::poll); }};
 }
 contender ours_free() {
     return {"nowait", NOWAIT_ABI::open_free};

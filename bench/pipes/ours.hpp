@@ -12,6 +12,10 @@ contender ours_pingpong();
 contender ours_loop();
 contender ours_bulk();
 
+// On the epoll driver.
+contender ours_poll_ready();
+contender ours_poll_lockstep();
+
 // The library with its counters compiled out.
 contender uncounted_ready();
 contender uncounted_lockstep();

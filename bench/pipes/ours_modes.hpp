@@ -34,8 +34,15 @@ inline void expect_moved(const nowait::result<std::size_t>& moved, std::size_t w
            static_cast<long>(wanted), what);
 }
 
+inline nowait::runtime make_runtime(nowait::driver_choice driver) {
+    nowait::runtime_options options;
+    options.driver = driver;
+    return value_of(nowait::runtime::create(options), "runtime::create");
+}
+
 struct bed {
-    explicit bed(std::size_t count) {
+    explicit bed(std::size_t count, nowait::driver_choice driver = nowait::driver_choice::automatic)
+        : loop(make_runtime(driver)) {
         for (std::size_t i = 0; i < count; ++i) {
             nowait::pipe_pair made = value_of(nowait::make_pipe(), "make_pipe");
             readers.push_back(std::move(made.reader));
@@ -47,7 +54,7 @@ struct bed {
         return loop.stats().of(nowait::operation_kind::read).armed;
     }
 
-    nowait::runtime loop = value_of(nowait::runtime::create(), "runtime::create");
+    nowait::runtime loop;
     std::vector<nowait::pipe_reader> readers;
     std::vector<nowait::pipe_writer> writers;
     std::size_t reads = 0;
@@ -159,16 +166,16 @@ inline task<> bulk_reader(bed& b, std::size_t bytes) {
     b.elapsed = b.clock.elapsed();
 }
 
-inline slice open_ready() {
-    auto b = std::make_shared<bed>(pipe_count);
+inline slice open_ready(nowait::driver_choice driver = nowait::driver_choice::automatic) {
+    auto b = std::make_shared<bed>(pipe_count, driver);
     return [b](std::size_t rounds) {
         b->loop.spawn(ready(*b, rounds)).detach();
         return run(*b, rounds * pipe_count * 2);
     };
 }
 
-inline slice open_lockstep() {
-    auto b = std::make_shared<bed>(pipe_count);
+inline slice open_lockstep(nowait::driver_choice driver = nowait::driver_choice::automatic) {
+    auto b = std::make_shared<bed>(pipe_count, driver);
     return [b](std::size_t rounds) {
         b->reads = 0;
         for (nowait::pipe_reader& each : b->readers) {

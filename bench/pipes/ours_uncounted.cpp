@@ -7,10 +7,10 @@ static_assert(NOWAIT_COUNTERS == 0);
 namespace bench::pipes {
 
 contender uncounted_ready() {
-    return {"nowait without counters", NOWAIT_ABI::open_ready};
+    return {"nowait without counters", [] { return NOWAIT_ABI::open_ready(); }};
 }
 contender uncounted_lockstep() {
-    return {"nowait without counters", NOWAIT_ABI::open_lockstep};
+    return {"nowait without counters", [] { return NOWAIT_ABI::open_lockstep(); }};
 }
 
 } // namespace bench::pipes
