@@ -19,6 +19,20 @@ frame_pool* frame_pool::exchange_current(frame_pool* pool) noexcept {
     return std::exchange(current_pool, pool);
 }
 
+// The way of a frame that comes and goes: a leaf function, a dozen instructions.
+inline void* frame_pool::allocate_from(frame_pool* pool, std::size_t size) {
+    const std::size_t size_class = (size + sizeof(block) + grain - 1) / grain;
+    if (pool == nullptr || size_class >= classes) [[unlikely]]
+        return allocate_slowly(pool, size);
+    block* const b = pool->lists_[size_class];
+    if (b == nullptr) [[unlikely]]
+        return allocate_slowly(pool, size);
+    pool->lists_[size_class] = b->next();
+    pool->cached_ -= size_class * grain;
+    pool->recycled.add();
+    return b + 1;
+}
+
 void* frame_pool::allocate(std::size_t size) {
     return allocate_from(current_pool, size);
 }
@@ -41,36 +55,50 @@ void* frame_pool::allocate_on_any_thread(std::size_t size) {
     return allocate_from(mine.pool, size);
 }
 
-void* frame_pool::allocate_from(frame_pool* pool, std::size_t size) {
+void* frame_pool::allocate_slowly(frame_pool* pool, std::size_t size) {
     const std::size_t size_class = (size + sizeof(block) + grain - 1) / grain;
-    if (pool == nullptr || size_class >= classes) [[unlikely]] {
-        auto* plain = static_cast<block*>(std::malloc(size + sizeof(block)));
-        if (plain == nullptr)
-            throw std::bad_alloc();
-        plain->pool = nullptr;
-        plain->size_class = 0;
-        if (pool != nullptr)
-            pool->allocated.add();
-        return plain + 1;
-    }
-    block*& head = pool->lists_[size_class];
-    if (head == nullptr && pool->remote_.load(std::memory_order_relaxed) != nullptr)
+    const bool pooled = pool != nullptr && size_class < classes;
+    if (pooled && pool->remote_.load(std::memory_order_relaxed) != nullptr) {
         pool->take_remote();
-    block* b = head;
-    if (b != nullptr) [[likely]] {
-        head = b->next;
-        pool->cached_ -= size_class * grain;
-        pool->recycled.add();
-    } else {
-        b = static_cast<block*>(std::malloc(size_class * grain));
-        if (b == nullptr)
-            throw std::bad_alloc();
-        pool->allocated.add();
+        if (pool->lists_[size_class] != nullptr)
+            return allocate_from(pool, size);
     }
-    b->pool = pool;
-    b->size_class = size_class;
-    ++pool->outstanding_;
+    auto* const b = static_cast<block*>(std::malloc(pooled ? size_class * grain : size + sizeof(block)));
+    if (b == nullptr)
+        throw std::bad_alloc();
+    b->pool = pooled ? pool : nullptr;
+    b->size_class = pooled ? size_class : 0;
+    if (pool != nullptr)
+        pool->allocated.add();
+    if (pooled)
+        ++pool->owned_;
     return b + 1;
+}
+
+void frame_pool::deallocate(void* frame) noexcept {
+    block* const b = static_cast<block*>(frame) - 1;
+    if (b->pool == nullptr) [[unlikely]]
+        std::free(b);
+    else if (b->pool == current_pool) [[likely]]
+        b->pool->free_local(b);
+    else
+        free_remotely(b);
+}
+
+inline void frame_pool::free_local(block* b) noexcept {
+    const std::size_t bytes = b->size_class * grain;
+    if (cached_ + bytes > cached_bytes_max) [[unlikely]] {
+        give_back(b);
+        return;
+    }
+    cached_ += bytes;
+    b->next() = lists_[b->size_class];
+    lists_[b->size_class] = b;
+}
+
+void frame_pool::give_back(block* b) noexcept {
+    --owned_;
+    std::free(b);
 }
 
 namespace {
@@ -80,17 +108,8 @@ alignas(16) char closed_storage[16];
 
 } // namespace
 
-void frame_pool::deallocate(void* frame) noexcept {
-    block* b = static_cast<block*>(frame) - 1;
-    frame_pool* pool = b->pool;
-    if (pool == nullptr) {
-        std::free(b);
-        return;
-    }
-    if (pool == current_pool) [[likely]] {
-        pool->free_local(b);
-        return;
-    }
+void frame_pool::free_remotely(block* b) noexcept {
+    frame_pool* const pool = b->pool;
     auto* const closed = reinterpret_cast<block*>(closed_storage);
     block* seen = pool->remote_.load(std::memory_order_acquire);
     for (;;) {
@@ -101,30 +120,18 @@ void frame_pool::deallocate(void* frame) noexcept {
                 delete pool;
             return;
         }
-        b->next = seen;
-        // Release pairs with the owner's exchange in take_remote(): it sees `next`.
+        b->next() = seen;
+        // Release pairs with the owner's exchange in take_remote(): it sees the link.
         if (pool->remote_.compare_exchange_strong(seen, b, std::memory_order_release,
                                                   std::memory_order_acquire))
             return;
     }
 }
 
-void frame_pool::free_local(block* b) noexcept {
-    --outstanding_;
-    const std::size_t bytes = b->size_class * grain;
-    if (cached_ + bytes > cached_bytes_max) {
-        std::free(b);
-        return;
-    }
-    cached_ += bytes;
-    b->next = lists_[b->size_class];
-    lists_[b->size_class] = b;
-}
-
 void frame_pool::take_remote() noexcept {
     block* b = remote_.exchange(nullptr, std::memory_order_acquire);
     while (b != nullptr) {
-        block* following = b->next;
+        block* const following = b->next();
         free_local(b);
         b = following;
     }
@@ -134,7 +141,7 @@ void frame_pool::trim() noexcept {
     take_remote();
     for (block*& head : lists_) {
         while (head != nullptr)
-            std::free(std::exchange(head, head->next));
+            give_back(std::exchange(head, head->next()));
     }
     cached_ = 0;
 }
@@ -142,16 +149,13 @@ void frame_pool::trim() noexcept {
 void frame_pool::retire(frame_pool* pool) noexcept {
     auto* const closed = reinterpret_cast<block*>(closed_storage);
     block* late = pool->remote_.exchange(closed, std::memory_order_acq_rel);
-    while (late != nullptr) {
-        block* following = late->next;
-        pool->free_local(late);
-        late = following;
-    }
+    while (late != nullptr)
+        pool->give_back(std::exchange(late, late->next()));
     for (block*& head : pool->lists_) {
         while (head != nullptr)
-            std::free(std::exchange(head, head->next));
+            pool->give_back(std::exchange(head, head->next()));
     }
-    const long out = static_cast<long>(pool->outstanding_);
+    const long out = static_cast<long>(pool->owned_);
     // Foreign threads may have counted down already; whoever sees the sum reach zero deletes.
     if (pool->orphans_.fetch_add(out, std::memory_order_acq_rel) + out == 0)
         delete pool;

@@ -272,10 +272,7 @@ void loop::run_transfers() noexcept {
         promise_base& frame = *std::exchange(next, nullptr);
         if (--left < 0) [[unlikely]] {
             // A turn may not last for ever, even if it awaits nothing but children that end at once.
-            frame.run = [](ready_node& node) noexcept {
-                auto& resumed = static_cast<promise_base&>(node);
-                resumed.home->next = &resumed;
-            };
+            frame.run = &promise_base::run_frame;
             post(frame);
             return;
         }

@@ -27,8 +27,9 @@ bool join_state_base::publish_end(bool abandoned) noexcept {
         case phase::detached:
             return true;
         case phase::waiting:
-            if (!abandoned) // else the awaiter's frame is about to go too
-                home->post(wake);
+            // This is the end of a node that the loop runs: whoever waits here goes on at once. (Abandoned, it is about to go too.)
+            if (!abandoned)
+                wake.run(wake);
             return false;
         case phase::waiting_remote: {
             mailbox* const to = box;

@@ -2,6 +2,7 @@
 #include "contenders.hpp"
 #include "posting.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -58,6 +59,27 @@ struct twin {
     static coroutine<int> child(int n) { co_return n; }
     static coroutine<> empty() { co_return; }
 
+    // There is no nursery: the last one to end wakes whoever waits, through a timer that is cancelled.
+    static coroutine<> spawns_many(asio::io_context& in, std::size_t rounds) {
+        const executor on = in.get_executor();
+        timer all_ended(on);
+        for (std::size_t left = rounds; left != 0;) {
+            const std::size_t now = std::min(left, tasks_at_once);
+            std::size_t running = now;
+            all_ended.expires_at(timer::time_point::max());
+            for (std::size_t i = 0; i < now; ++i) {
+                asio::co_spawn(on, empty(), [&running, &all_ended](std::exception_ptr) {
+                    if (--running == 0) {
+                        all_ended.cancel();
+                    }
+                });
+            }
+            asio::error_code ignored;
+            co_await all_ended.async_wait(asio::redirect_error(token{}, ignored));
+            require(running == 0, "co_spawn");
+            left -= now;
+        }
+    }
     static coroutine<> spawns(asio::io_context& in, std::size_t rounds) {
         const executor on = in.get_executor();
         for (std::size_t i = 0; i < rounds; ++i) {
@@ -69,6 +91,12 @@ struct twin {
         for (std::size_t i = 0; i < rounds; ++i) {
             co_await asio::post(on, token{});
         }
+    }
+    static coroutine<> yields_together(asio::io_context& in, std::size_t rounds) {
+        for (std::size_t i = 0; i < yielding_tasks; ++i) {
+            asio::co_spawn(in.get_executor(), yields(in, rounds / yielding_tasks + 1), asio::detached);
+        }
+        co_return; // run() ends when all have ended
     }
     static coroutine<> awaits_children(asio::io_context&, std::size_t rounds) {
         for (std::size_t i = 0; i < rounds; ++i) {
@@ -189,8 +217,12 @@ contender twin_of(subject what) {
     using t = twin<How>;
     switch (what) {
     case subject::spawn_join:
+        return t::one_coroutine("asio co_spawn, counted", &t::spawns_many);
+    case subject::spawn_join_one:
         return t::one_coroutine("asio co_spawn", &t::spawns);
     case subject::yield:
+        return t::one_coroutine("asio post", &t::yields_together);
+    case subject::yield_alone:
         return t::one_coroutine("asio post", &t::yields);
     case subject::child_await:
         return t::one_coroutine("asio awaitable", &t::awaits_children);

@@ -11,6 +11,8 @@ namespace bench::runtime {
 
 inline constexpr std::size_t pending_timers = 1'000'000;
 inline constexpr std::size_t timer_batch = 1'000;
+inline constexpr std::size_t tasks_at_once = 1'000; // spawned before they are joined
+inline constexpr std::size_t yielding_tasks = 64;
 inline constexpr std::size_t post_window = 4'096; // posted and not run yet, at most
 inline constexpr std::size_t post_burst = 256;    // between two looks at the window
 
@@ -23,7 +25,7 @@ inline void require(bool succeeded, std::string_view what) {
 }
 
 // A round is one of what the name says; of the timers, one cancelled and one set again.
-enum class subject { spawn_join, yield, child_await, when_any, timer, post };
+enum class subject { spawn_join, spawn_join_one, yield, yield_alone, child_await, when_any, timer, post };
 contender ours(subject what);
 // As Asio's documentation writes it, or with what makes Asio faster.
 contender asio_twin(subject what, bool tuned);

@@ -46,6 +46,7 @@ void print_conditions(int cpu) {
     ::uname(&system);
     std::printf("Linux %s, compiler %s; one CPU (%d), except for post_crossthread.\n", system.release,
                 __VERSION__, cpu);
+    std::printf("spawn_join: 1,000 tasks spawned, then joined. yield: 64 tasks.\n");
     std::printf("when_any: a timer of an hour and one that is due. timer: one cancelled and set again beside "
                 "1,000,000.\n");
 }
@@ -90,7 +91,13 @@ int main(int argc, char** argv) {
     for (const line& each : one_cpu) {
         run.compare({each.name, ours(each.what), asio_twin(each.what, false), each.bar});
     }
-    run.section("the same, Asio tuned: reported");
+    run.section("one task at a time, and Asio tuned: reported");
+    run.compare({"spawn_join_one_vs_asio",
+                 ours(subject::spawn_join_one),
+                 asio_twin(subject::spawn_join_one, false),
+                 {}});
+    run.compare(
+        {"yield_alone_vs_asio", ours(subject::yield_alone), asio_twin(subject::yield_alone, false), {}});
     for (const line& each : one_cpu) {
         run.compare({std::string(each.name) + "_tuned", ours(each.what), asio_twin(each.what, true), {}});
     }

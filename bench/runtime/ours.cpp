@@ -9,6 +9,7 @@
 #include <nowait/task_scope.hpp>
 #include <nowait/when_any.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -54,6 +55,19 @@ task<> empty() {
     co_return;
 }
 
+task<> spawns_many(std::size_t rounds) {
+    for (std::size_t left = rounds; left != 0;) {
+        const std::size_t now = std::min(left, tasks_at_once);
+        nowait::task_scope scope;
+        for (std::size_t i = 0; i < now; ++i) {
+            scope.spawn(empty());
+        }
+        const auto joined = co_await scope.join();
+        require(joined.has_value(), "join");
+        left -= now;
+    }
+}
+
 task<> spawns(std::size_t rounds) {
     for (std::size_t i = 0; i < rounds; ++i) {
         auto handle = nowait::spawn(empty());
@@ -66,6 +80,15 @@ task<> yields(std::size_t rounds) {
     for (std::size_t i = 0; i < rounds; ++i) {
         co_await nowait::yield();
     }
+}
+
+task<> yields_together(std::size_t rounds) {
+    nowait::task_scope scope;
+    for (std::size_t i = 0; i < yielding_tasks; ++i) {
+        scope.spawn(yields(rounds / yielding_tasks + 1));
+    }
+    const auto joined = co_await scope.join();
+    require(joined.has_value(), "join");
 }
 
 task<> awaits_children(std::size_t rounds) {
@@ -189,8 +212,12 @@ contender ours_post() {
 contender ours(subject what) {
     switch (what) {
     case subject::spawn_join:
+        return one_task("ours, task_scope", &spawns_many);
+    case subject::spawn_join_one:
         return one_task("ours, spawn and join", &spawns);
     case subject::yield:
+        return one_task("ours, yield", &yields_together);
+    case subject::yield_alone:
         return one_task("ours, yield", &yields);
     case subject::child_await:
         return one_task("ours, child task", &awaits_children);

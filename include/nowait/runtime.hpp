@@ -142,7 +142,7 @@ class join_state_base : public frame_owner {
 public:
     enum class phase : unsigned { running, waiting, waiting_remote, posting, ended, detached };
 
-    real_sync::atomic<phase> word{phase::running};
+    lone_atomic<phase> word{phase::running};
     loop* home = nullptr; // the task's
     // The awaiter's, written before the word says so:
     operation_base* waiter = nullptr;
@@ -167,6 +167,16 @@ protected:
     [[nodiscard]] NOWAIT_API bool publish_end(bool abandoned) noexcept;
 };
 
+/// A callable that a spawned task was made by.
+struct kept_callable {
+    virtual ~kept_callable() = default;
+};
+template <class Function>
+struct kept_function final : kept_callable {
+    explicit kept_function(Function&& made_from) : function(std::move(made_from)) {}
+    Function function;
+};
+
 template <class T>
 class join_state final : public join_state_base {
 public:
@@ -174,22 +184,21 @@ public:
         frame_ended = [](frame_owner& owner) noexcept { static_cast<join_state&>(owner).end(); };
         frame_abandoned = [](frame_owner& owner) noexcept {
             auto& self = static_cast<join_state&>(owner);
-            self.callable = nullptr;
+            self.callable.reset();
             if (self.publish_end(true)) // without a value: whoever joins is told that it was cancelled
                 delete &self;
         };
     }
 
     outcome<T> value;
-    std::function<task<T>()>
-        callable; // kept alive until the frame has gone, if the task was made by spawn(callable)
+    std::unique_ptr<kept_callable> callable; // of spawn(callable), until the frame has gone
 
     static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
     static void operator delete(void* memory) noexcept { frame_pool::deallocate(memory); }
 
 private:
     void end() noexcept {
-        callable = nullptr;
+        callable.reset();
         if (!publish_end(false))
             return;
         if (std::exception_ptr error = value.error()) [[unlikely]] {
@@ -325,8 +334,9 @@ public:
         using T = typename std::invoke_result_t<Function&>::value_type;
         auto* state = new detail::join_state<T>;
         std::unique_ptr<detail::join_state<T>> guard(state);
-        state->callable = share(std::move(make));
-        task<T> made = state->callable();
+        auto kept = std::make_unique<detail::kept_function<Function>>(std::move(make));
+        task<T> made = kept->function();
+        state->callable = std::move(kept);
         (void)guard.release();
         return start(std::move(made), state);
     }
@@ -361,12 +371,6 @@ public:
 private:
     explicit runtime(std::unique_ptr<detail::loop> made) noexcept;
 
-    // std::function wants copies; a task is made once, so the callable may be shared instead.
-    template <class Function>
-    static auto share(Function&& make) {
-        auto kept = std::make_shared<std::decay_t<Function>>(std::forward<Function>(make));
-        return [kept] { return (*kept)(); };
-    }
     template <class T>
     join_handle<T> start(task<T>&& what, detail::join_state<T>* state);
 

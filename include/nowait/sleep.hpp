@@ -4,10 +4,13 @@
 #include <nowait/config.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/operation.hpp>
+#include <nowait/detail/promise.hpp>
 #include <nowait/detail/timer.hpp>
 #include <nowait/result.hpp>
 
 #include <chrono>
+#include <coroutine>
+#include <source_location>
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
@@ -67,6 +70,29 @@ public:
     }
     void cancel() noexcept {} // it ends by itself, at once
     void take_result() const noexcept {}
+};
+
+/// A task that yields needs no operation: its frame stands in the ready queue.
+template <>
+class operation_awaiter<yield_description> {
+public:
+    operation_awaiter(promise_base& frame, yield_description, std::source_location where) noexcept
+        : frame_(frame), where_(where) {}
+    operation_awaiter(const operation_awaiter&) = delete;
+    operation_awaiter& operator=(const operation_awaiter&) = delete;
+
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<>) const noexcept {
+        frame_.home->counters_of(operation_kind::yield).armed.add();
+        frame_.where = where_;
+        frame_.run = &promise_base::run_frame;
+        frame_.home->post(frame_);
+    }
+    void await_resume() const noexcept {}
+
+private:
+    promise_base& frame_;
+    std::source_location where_;
 };
 
 } // namespace detail

@@ -12,7 +12,7 @@ namespace detail {
 /// Free lists of one runtime, 64 bytes apart. A block carries its pool in a header and goes back there, from whichever
 /// thread it is freed: a foreign thread pushes it onto `remote_`, which the owner takes over when a list runs dry.
 ///
-/// Invariants: `lists_`, `cached_` and `outstanding_` are touched by the owner's thread only. A pool outlives its runtime for
+/// Invariants: `lists_`, `cached_` and `owned_` are touched by the owner's thread only. A pool outlives its runtime for
 /// as long as one of its blocks is out: retire() closes `remote_`, and the last block to come home deletes the pool.
 class NOWAIT_API frame_pool {
 public:
@@ -41,23 +41,26 @@ public:
     counter allocated, recycled;
 
 private:
-    struct block { // in front of every frame; 16 bytes keep the frame aligned
-        union {
-            frame_pool* pool;
-            block* next;
-        };
+    struct block { // in front of every frame, written once; 16 bytes keep the frame aligned
+        frame_pool* pool;
         std::size_t size_class;
+
+        /// Of a free block: the next one, in the frame's first word.
+        [[nodiscard]] block*& next() noexcept { return *reinterpret_cast<block**>(this + 1); }
     };
     static_assert(sizeof(block) == 16);
 
     ~frame_pool() = default;
     static void* allocate_from(frame_pool* pool, std::size_t size);
+    [[gnu::noinline]] static void* allocate_slowly(frame_pool* pool, std::size_t size);
+    [[gnu::noinline]] static void free_remotely(block* b) noexcept;
+    void give_back(block* b) noexcept;
     void free_local(block* b) noexcept;
     void take_remote() noexcept;
 
     block* lists_[classes] = {};
-    std::size_t cached_ = 0;
-    std::size_t outstanding_ = 0;
+    std::size_t cached_ = 0; // bytes in the lists
+    std::size_t owned_ = 0;  // blocks, in the lists or out
 
     // Freed by other threads. `closed` once the owner has gone: then blocks are freed at once and counted in `orphans_`.
     real_sync::atomic<block*> remote_{nullptr};

@@ -124,11 +124,13 @@ struct promise_base : ready_node, list_node {
         owner = &tell;
         on.roots().push_back(*this);
         ++on.live;
-        run = [](ready_node& node) noexcept {
-            auto& frame = static_cast<promise_base&>(node);
-            frame.home->next = &frame;
-        };
+        run = &run_frame;
         on.post(*this);
+    }
+    /// What the loop does with a frame that stands in its ready queue.
+    static void run_frame(ready_node& node) noexcept {
+        auto& frame = static_cast<promise_base&>(node);
+        frame.home->next = &frame;
     }
 
     /// For awaiters, when the frame is about to suspend.

@@ -60,6 +60,36 @@ private:
     std::atomic<std::uint32_t> word_{0};
 };
 
+/// An atomic word for a hand-shake. While the process has one thread the instructions are plain ones, as in the lock above.
+template <class T>
+class lone_atomic {
+public:
+    constexpr explicit lone_atomic(T value) noexcept : word_(value) {}
+    [[nodiscard]] T load(std::memory_order order) const noexcept { return word_.load(order); }
+    T exchange(T value, std::memory_order order) noexcept {
+        if (__libc_single_threaded == 0)
+            return word_.exchange(value, order);
+        const T old = word_.load(std::memory_order_relaxed);
+        word_.store(value, std::memory_order_relaxed);
+        return old;
+    }
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order success,
+                                 std::memory_order failure) noexcept {
+        if (__libc_single_threaded == 0)
+            return word_.compare_exchange_strong(expected, desired, success, failure);
+        const T seen = word_.load(std::memory_order_relaxed);
+        if (seen != expected) {
+            expected = seen;
+            return false;
+        }
+        word_.store(desired, std::memory_order_relaxed);
+        return true;
+    }
+
+private:
+    std::atomic<T> word_;
+};
+
 /// The policy of the real world.
 struct NOWAIT_API real_sync {
     template <class T>
