@@ -57,6 +57,17 @@ public:
     [[nodiscard]] result<void> try_send(T& value) const noexcept { return this->try_to_send(value, 0); }
     void try_send(T&& value) const = delete;
 
+    /// Waits for room, and takes the place: get one first, then build the message. Returns: the reservation, whose send() neither
+    /// waits nor needs memory. Errors: those of send(), but message_size; operation_not_supported: a rendezvous has no places.
+    /// Borrows: nothing; it keeps the channel. Resumes: on the awaiter's runtime.
+    [[nodiscard]] detail::message_reserve_description<core> reserve() const noexcept {
+        return {this->core_, 0};
+    }
+    /// The same if there is room. Errors: resource_unavailable_try_again: none; and those of reserve().
+    [[nodiscard]] result<typename base::reservation> try_reserve() const noexcept {
+        return this->try_to_reserve(0);
+    }
+
     /// Has the memory of one message ready, so that the next send to the empty channel cannot fail for want of it.
     /// Errors: not_enough_memory; bad_file_descriptor.
     [[nodiscard]] result<void> reserve_memory() const noexcept {

@@ -78,6 +78,19 @@ public:
     template <std::integral P = unsigned>
     void try_send(T&& value, P priority = 0) const = delete;
 
+    /// Waits for room, and takes the place: get one first, then build the message. Returns: the reservation, whose send() neither
+    /// waits nor needs memory. Errors: those of send(), but message_size. Borrows: nothing; it keeps the channel. Resumes: on the
+    /// awaiter's runtime.
+    template <std::integral P = unsigned>
+    [[nodiscard]] detail::message_reserve_description<core> reserve(P priority = 0) const noexcept {
+        return {this->core_, checked(priority)};
+    }
+    /// The same if there is room. Errors: resource_unavailable_try_again: none; and those of reserve().
+    template <std::integral P = unsigned>
+    [[nodiscard]] result<typename base::reservation> try_reserve(P priority = 0) const noexcept {
+        return this->try_to_reserve(checked(priority));
+    }
+
 private:
     /// Any integer: what is no priority stays none.
     template <std::integral P>

@@ -32,6 +32,17 @@ template <class A, class Trigger, class Argument>
 inline constexpr bool ends_in_process<bounded_operation<A, Trigger, Argument>> =
     ends_in_process<operation_for_t<A>>;
 
+/// What a wait gives that cannot even begin: an error, and for descriptions that hold something, what they hold.
+template <class D>
+[[nodiscard]] typename D::value_type refused(D what, std::error_code why) {
+    if constexpr (requires { D::refused(std::move(what), why); })
+        return D::refused(std::move(what), why);
+    else if constexpr (requires { what.inner; })
+        return refused(std::move(what.inner), why);
+    else
+        return fail(why);
+}
+
 /// Inside the stand-in loop, for a scope.
 class plain_thread_visit {
 public:
@@ -62,13 +73,14 @@ template <detail::description D>
 requires detail::ends_in_process<typename D::operation>
 [[nodiscard]] typename D::value_type wait(D what) {
     if (detail::loop::current() != nullptr)
-        return fail(std::errc::resource_deadlock_would_occur);
+        return detail::refused(std::move(what),
+                               std::make_error_code(std::errc::resource_deadlock_would_occur));
     detail::loop* const here = detail::loop_of_plain_thread();
     if (here == nullptr)
-        return fail(std::errc::not_enough_memory);
+        return detail::refused(std::move(what), std::make_error_code(std::errc::not_enough_memory));
     const detail::plain_thread_visit visit(*here);
     if (visit.error() != 0)
-        return fail_errno(visit.error());
+        return detail::refused(std::move(what), std::error_code(visit.error(), std::generic_category()));
 
     typename D::operation operation(std::move(what));
     inplace_stop_source never;

@@ -518,6 +518,69 @@ TEST_CASE("mqueue_channel: every interleaving of a wait for notice that may be s
     }
 }
 
+TEMPLATE_TEST_CASE(
+    "channel: CH-04: every interleaving of a receive, and a close and the end of a reservation",
+    "[interleavings]", queue, fifo) {
+    for (const bool used : {false, true}) {
+        explorer walk;
+        check_all(walk.explore([&] {
+            struct world {
+                TestType c = make_channel<TestType>(1);
+                std::optional<typename TestType::reservation> place;
+                receive_call<TestType> receive{c.receive()};
+            };
+            auto w = std::make_shared<world>();
+            auto reserved = w->c.try_reserve();
+            REQUIRE(reserved);
+            w->place.emplace(std::move(*reserved));
+            return explorer::scenario{{[w] { w->receive.run(); }, inside([w, used] {
+                                           w->c.close();
+                                           if (used)
+                                               (void)w->place->send(wrap(7));
+                                           w->place.reset();
+                                       })},
+                                      [w, used] {
+                                          REQUIRE_FALSE(w->receive.lost);
+                                          REQUIRE(number_of(*w->receive.result) == (used ? 7 : -EPIPE));
+                                          REQUIRE(w->c.sound());
+                                      }};
+        }));
+    }
+}
+
+TEMPLATE_TEST_CASE(
+    "channel: every interleaving of a reserve that may be stopped, and a place that is given back",
+    "[interleavings]", queue, fifo) {
+    using reserve_call = lone_operation<decltype(std::declval<const TestType&>().reserve())>;
+    for (const bool stop : {false, true}) {
+        outcomes seen;
+        explorer walk;
+        check_all(walk.explore([&] {
+            struct world {
+                TestType c = make_channel<TestType>(1);
+                std::optional<typename TestType::reservation> place;
+                reserve_call reserve{c.reserve()};
+            };
+            auto w = std::make_shared<world>();
+            auto reserved = w->c.try_reserve();
+            REQUIRE(reserved);
+            w->place.emplace(std::move(*reserved));
+            return explorer::scenario{
+                {[w, stop] { w->reserve.run(stop); }, inside([w] { w->place.reset(); })}, [w, stop, &seen] {
+                    REQUIRE_FALSE(w->reserve.lost);
+                    const bool got = w->reserve.result->has_value();
+                    seen.count(got);
+                    REQUIRE((got || stop));
+                    REQUIRE(w->c.reserved() == (got ? 1u : 0u));
+                    REQUIRE(w->c.waiting_senders() == 0);
+                    REQUIRE(w->c.sound());
+                }};
+        }));
+        if (stop)
+            seen.check_both();
+    }
+}
+
 TEST_CASE("oneshot: every interleaving of a receive that may be stopped, and the value", "[interleavings]") {
     for (const bool stop : {false, true}) {
         outcomes seen;

@@ -18,6 +18,10 @@
 //      can leave a sender asleep beside a free place).
 //   4. A waiting message gets its place in the order when it enters the queue, not when its sender began to wait.
 //
+// A reservation is a place that is taken before there is a message: it counts against the limits, and its memory is promised. It
+// is waited for among the senders, by an operation that has no message. While one is out the channel is not at its end, closed or
+// not: receivers wait for what it will bring.
+//
 // What runs under the lock: moves of T (nothrow), the destructor of a moved-from T, the lists. The size function, the memory,
 // the destruction of dropped messages and the wake-ups come before or after it.
 //
@@ -181,9 +185,9 @@ public:
         return bytes <= queue_.limits().message_bytes; // never changes
     }
 
-    /// Sends now if that is possible, or finds out that it is not. `here`: the loop of this thread, or nullptr. Returns false
+    /// Sends now if that is possible, or finds out that it is not. No `value`: reserves. `here`: the loop of this thread, or nullptr. Returns false
     /// if the operation has to wait (only if it `may_wait`): then the lock is held, and enqueue() is next.
-    [[nodiscard, gnu::noinline]] bool send_now(T& value, unsigned priority, std::uint64_t bytes,
+    [[nodiscard, gnu::noinline]] bool send_now(T* value, unsigned priority, std::uint64_t bytes,
                                                unsigned urgency, loop* here, bool may_wait,
                                                int& code) noexcept;
     /// The same for receiving.
@@ -200,6 +204,11 @@ public:
         acquire();
         mutex_.unlock();
     }
+    /// Ends a reservation. `value`: its message, or nullptr for a place that is given back. Returns 0, or EPIPE: what was queued
+    /// has been dropped, and the message stays where it is.
+    int settle_reservation(T* value, unsigned priority, std::uint64_t reserved_bytes, std::uint64_t bytes,
+                           loop* here) noexcept;
+
     void enqueue(receive_waiter& receiver) noexcept {
         place(receivers_, receiver);
         send_gate_ |= someone_waits;
@@ -239,6 +248,16 @@ public:
         return look([this] { return count(receivers_); });
     }
     [[nodiscard]] const queue_limits& limits() const noexcept { return queue_.limits(); }
+    [[nodiscard]] bool is_rendezvous() const noexcept {
+        return !has_priorities && queue_.limits().messages == 0;
+    }
+    /// What a place counts before its message is known.
+    [[nodiscard]] std::uint64_t reserved_size() const noexcept {
+        return size_of_ == nullptr ? 0 : queue_.limits().message_bytes;
+    }
+    [[nodiscard]] std::size_t reserved() noexcept {
+        return look([this] { return reserved_; });
+    }
     [[nodiscard]] block_source& source() const noexcept { return queue_.source(); }
     /// For tests, while nobody else is here.
     [[nodiscard]] bool sound() const noexcept;
@@ -263,6 +282,7 @@ private:
     static constexpr unsigned is_closed = 2;
     static constexpr unsigned has_listener = 4;
     static constexpr unsigned must_be_measured = 8;
+    static constexpr unsigned has_reservations = 16;
 
     message_core(queue_limits limits, size_function sizes, block_source& source, Order order) noexcept
         : queue_(sizes == nullptr ? by_count(limits) : limits, source, order), size_of_(sizes) {
@@ -287,8 +307,18 @@ private:
         else
             return 0;
     }
-    [[nodiscard]] bool is_rendezvous() const noexcept {
-        return !has_priorities && queue_.limits().messages == 0;
+    [[nodiscard]] bool admits(std::uint64_t bytes) const noexcept {
+        if (reserved_ == 0) [[likely]]
+            return queue_.admits(bytes);
+        return queue_.size() + reserved_ < queue_.limits().messages &&
+               bytes <= queue_.limits().total_bytes - queue_.bytes() - reserved_bytes_;
+    }
+    /// Nothing is there, and nothing will come.
+    [[nodiscard]] bool at_end() const noexcept { return closed_ && (reserved_ == 0 || dropped_); }
+    void end_receivers(loop* here, wake_list& wakes) noexcept;
+    void reserve_place(std::uint64_t bytes) noexcept { // its memory has been promised
+        ++reserved_;
+        reserved_bytes_ += bytes;
     }
     template <class Look>
     auto look(Look&& what) noexcept {
@@ -338,6 +368,7 @@ private:
             return false;
     }
 
+    [[nodiscard]] send_waiter* first_with_message() noexcept;
     void refill(loop* here, wake_list& wakes, std::uint64_t now) noexcept;
     void notify(loop* here, wake_list& wakes) noexcept;
     void reset_gates() noexcept {
@@ -345,7 +376,7 @@ private:
         const bool sender = !senders_.empty();
         send_gate_ = closed | (size_of_ != nullptr ? must_be_measured : 0) |
                      (sender || !receivers_.empty() ? someone_waits : 0) |
-                     (listener_ != nullptr ? has_listener : 0);
+                     (listener_ != nullptr ? has_listener : 0) | (reserved_ != 0 ? has_reservations : 0);
         receive_gate_ = sender ? someone_waits : 0;
     }
 
@@ -354,6 +385,9 @@ private:
     unsigned send_gate_ = 0;
     unsigned receive_gate_ = 0;
     bool closed_ = false;
+    bool dropped_ = false; // closed, and messages that come later go the way of those that were there
+    std::size_t reserved_ = 0;
+    std::uint64_t reserved_bytes_ = 0;
     queue_type queue_;
     list<send_waiter> senders_;
     list<receive_waiter> receivers_;
@@ -365,7 +399,7 @@ private:
 };
 
 template <class T, class Sync, class Index, class Order, front_cache Front>
-bool message_core<T, Sync, Index, Order, Front>::send_now(T& value, unsigned priority, std::uint64_t bytes,
+bool message_core<T, Sync, Index, Order, Front>::send_now(T* value, unsigned priority, std::uint64_t bytes,
                                                           unsigned urgency, loop* here, bool may_wait,
                                                           int& code) noexcept {
     const std::uint64_t now = clock();
@@ -382,15 +416,15 @@ bool message_core<T, Sync, Index, Order, Front>::send_now(T& value, unsigned pri
             return over(EPIPE);
         if (is_foreign(receivers_, here) || is_foreign(senders_, here))
             return over(EPERM);
-        if (!receivers_.empty()) {
+        if (value != nullptr && !receivers_.empty()) {
             receive_waiter& receiver = receivers_.pop_front();
-            receiver.slot_.fill(std::move(value), priority);
+            receiver.slot_.fill(std::move(*value), priority);
             wake(receiver, here, wakes);
             reset_gates();
             return over(0);
         }
         const bool its_turn = senders_.empty() || urgency > senders_.front().urgency();
-        const bool admitted = its_turn && queue_.admits(bytes);
+        const bool admitted = its_turn && admits(bytes);
         if (!admitted && !may_wait)
             return over(EAGAIN);
         if (is_rendezvous())
@@ -406,9 +440,15 @@ bool message_core<T, Sync, Index, Order, Front>::send_now(T& value, unsigned pri
             queue_.adopt(priority, supply);
             continue;
         }
+        if (admitted && value == nullptr) {
+            queue_.promise(priority);
+            reserve_place(bytes);
+            reset_gates();
+            return over(0);
+        }
         if (admitted) {
             const bool was_empty = queue_.empty();
-            queue_.push(std::move(value), priority, bytes, now);
+            queue_.push(std::move(*value), priority, bytes, now);
             if (was_empty)
                 notify(here, wakes);
             return over(0);
@@ -439,15 +479,18 @@ bool message_core<T, Sync, Index, Order, Front>::receive_now(slot& into, loop* h
         refill(here, wakes, now);
         return over(0);
     }
-    if (!senders_.empty()) { // a rendezvous: from hand to hand
-        send_waiter& sender = senders_.pop_front();
-        into.fill(std::move(*sender.value_), sender.priority());
-        sender.code_ = 0;
-        wake(sender, here, wakes);
-        reset_gates();
+    if (send_waiter* const sender = first_with_message(); sender != nullptr) {
+        // A rendezvous, or all places are reserved: from hand to hand.
+        static_cast<list_node&>(*sender).unlink();
+        if (!is_rendezvous())
+            queue_.retract();
+        into.fill(std::move(*sender->value_), sender->priority());
+        sender->code_ = 0;
+        wake(*sender, here, wakes);
+        refill(here, wakes, now);
         return over(0);
     }
-    if (closed_)
+    if (at_end())
         return over(EPIPE);
     if (!may_wait)
         return over(EAGAIN);
@@ -476,13 +519,65 @@ bool message_core<T, Sync, Index, Order, Front>::reserve(unsigned priority) noex
 template <class T, class Sync, class Index, class Order, front_cache Front>
 void message_core<T, Sync, Index, Order, Front>::refill(loop* here, wake_list& wakes,
                                                         std::uint64_t now) noexcept {
-    while (!senders_.empty() && queue_.admits(senders_.front().bytes_)) {
+    while (!senders_.empty() && admits(senders_.front().bytes_)) {
         send_waiter& sender = senders_.pop_front();
-        queue_.push_promised(std::move(*sender.value_), sender.priority(), sender.bytes_, now);
+        if (sender.value_ == nullptr)
+            reserve_place(sender.bytes_);
+        else
+            queue_.push_promised(std::move(*sender.value_), sender.priority(), sender.bytes_, now);
         sender.code_ = 0;
         wake(sender, here, wakes);
     }
     reset_gates();
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+int message_core<T, Sync, Index, Order, Front>::settle_reservation(T* value, unsigned priority,
+                                                                   std::uint64_t reserved_bytes,
+                                                                   std::uint64_t bytes, loop* here) noexcept {
+    const std::uint64_t now = clock();
+    wake_list wakes;
+    const lock_scope scope(mutex_);
+    --reserved_;
+    reserved_bytes_ -= reserved_bytes;
+    if (value == nullptr || dropped_) {
+        queue_.retract();
+    } else if (!receivers_.empty()) {
+        queue_.retract();
+        receive_waiter& receiver = receivers_.pop_front();
+        receiver.slot_.fill(std::move(*value), priority);
+        wake(receiver, here, wakes);
+    } else {
+        const bool was_empty = queue_.empty();
+        queue_.push_promised(std::move(*value), priority, bytes, now);
+        if (was_empty)
+            notify(here, wakes);
+    }
+    refill(here, wakes, now);
+    if (at_end())
+        end_receivers(here, wakes);
+    return value != nullptr && dropped_ ? EPIPE : 0;
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+void message_core<T, Sync, Index, Order, Front>::end_receivers(loop* here, wake_list& wakes) noexcept {
+    while (!receivers_.empty()) {
+        receive_waiter& receiver = receivers_.pop_front();
+        receiver.slot_.code = EPIPE;
+        wake(receiver, here, wakes);
+    }
+    reset_gates();
+}
+
+template <class T, class Sync, class Index, class Order, front_cache Front>
+typename message_core<T, Sync, Index, Order, Front>::send_waiter* message_core<
+    T, Sync, Index, Order, Front>::first_with_message() noexcept {
+    send_waiter* found = nullptr;
+    senders_.for_each([&found](send_waiter& each) {
+        if (found == nullptr && each.value_ != nullptr)
+            found = &each;
+    });
+    return found;
 }
 
 template <class T, class Sync, class Index, class Order, front_cache Front>
@@ -550,11 +645,9 @@ void message_core<T, Sync, Index, Order, Front>::end(ending how) noexcept {
     {
         const lock_scope scope(mutex_);
         closed_ = true;
-        while (!receivers_.empty()) {
-            receive_waiter& receiver = receivers_.pop_front();
-            receiver.slot_.code = EPIPE;
-            wake(receiver, here, wakes);
-        }
+        dropped_ = dropped_ || how == ending::drops;
+        if (at_end())
+            end_receivers(here, wakes);
         while (!senders_.empty()) { // each keeps its message
             send_waiter& sender = senders_.pop_front();
             if (!is_rendezvous())
@@ -580,11 +673,14 @@ void message_core<T, Sync, Index, Order, Front>::end(ending how) noexcept {
 
 template <class T, class Sync, class Index, class Order, front_cache Front>
 bool message_core<T, Sync, Index, Order, Front>::sound() const noexcept {
-    const bool first_sender_waits_in_vain = !senders_.empty() && queue_.admits(senders_.front().bytes_);
-    return queue_.sound() && !first_sender_waits_in_vain && (receivers_.empty() || queue_.empty()) &&
-           (receivers_.empty() || senders_.empty()) &&
-           queue_.promised() == (is_rendezvous() ? 0 : count(senders_)) &&
-           (!closed_ || (senders_.empty() && receivers_.empty()));
+    const bool first_sender_waits_in_vain = !senders_.empty() && admits(senders_.front().bytes_);
+    std::size_t with_message = 0;
+    senders_.for_each([&](const send_waiter& each) { with_message += each.value_ != nullptr; });
+    const bool gone = dropped_ && reserved_ != 0; // the memory of their places went with the messages
+    return (gone || queue_.sound()) && !first_sender_waits_in_vain &&
+           (receivers_.empty() || queue_.empty()) && (receivers_.empty() || with_message == 0) &&
+           queue_.promised() == (is_rendezvous() ? 0 : count(senders_) + reserved_) &&
+           (!closed_ || senders_.empty()) && (!at_end() || receivers_.empty());
 }
 
 } // namespace detail

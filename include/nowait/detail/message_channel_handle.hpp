@@ -4,6 +4,7 @@
 #include <nowait/config.hpp>
 #include <nowait/detail/message_channel_core.hpp>
 #include <nowait/detail/message_channel_operations.hpp>
+#include <nowait/detail/message_channel_reservation.hpp>
 #include <nowait/result.hpp>
 
 #include <algorithm>
@@ -45,6 +46,8 @@ template <class Core>
 class message_channel_handle {
 public:
     using value_type = typename Core::value_type;
+    /// A place in this channel, held before there is a message.
+    using reservation = message_reservation<Core>;
 
     message_channel_handle(const message_channel_handle& other) noexcept : core_(other.core_) {
         if (core_ != nullptr)
@@ -76,6 +79,8 @@ public:
     [[nodiscard]] bool empty() const noexcept { return size() == 0; }
     /// Bytes queued, as size_of counts them.
     [[nodiscard]] std::uint64_t bytes() const noexcept { return core_ == nullptr ? 0 : core_->bytes(); }
+    /// Places reserved and not used yet.
+    [[nodiscard]] std::size_t reserved() const noexcept { return core_ == nullptr ? 0 : core_->reserved(); }
     /// Messages that the channel can hold: what was asked for, or as many as total_bytes allow where each counts sizeof(T).
     [[nodiscard]] std::uint64_t capacity() const noexcept {
         return core_ == nullptr ? 0 : core_->limits().messages;
@@ -149,10 +154,25 @@ protected:
         if (!core_->measure(value, bytes))
             return fail(std::errc::message_size);
         int code = attempt_untried;
-        static_cast<void>(core_->send_now(value, priority, bytes, 0, loop::current(), false, code));
+        static_cast<void>(core_->send_now(&value, priority, bytes, 0, loop::current(), false, code));
         if (code != 0)
             return fail_errno(code);
         return {};
+    }
+
+    [[nodiscard]] result<reservation> try_to_reserve(unsigned priority) const noexcept {
+        if (core_ == nullptr)
+            return fail(std::errc::bad_file_descriptor);
+        if (priority >= Core::levels)
+            return fail(std::errc::invalid_argument);
+        if (core_->is_rendezvous())
+            return fail(std::errc::operation_not_supported);
+        int code = attempt_untried;
+        static_cast<void>(
+            core_->send_now(nullptr, priority, core_->reserved_size(), 0, loop::current(), false, code));
+        if (code != 0)
+            return fail_errno(code);
+        return reservation(*core_, priority);
     }
 
     Core* core_;

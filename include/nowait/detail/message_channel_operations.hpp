@@ -156,7 +156,7 @@ struct message_send_description {
 };
 
 template <class Core>
-class message_send_operation final : public message_operation<message_send_operation<Core>, Core> {
+class message_send_operation : public message_operation<message_send_operation<Core>, Core> {
     using base = message_operation<message_send_operation<Core>, Core>;
 
 public:
@@ -175,6 +175,9 @@ public:
     }
     [[nodiscard]] unsigned priority() const noexcept { return priority_; }
 
+protected:
+    [[nodiscard]] bool sent() const noexcept { return code_ == 0; }
+
 private:
     friend Core;
     friend base;
@@ -183,14 +186,18 @@ private:
     [[nodiscard]] int attempt() noexcept {
         if (priority_ >= Core::levels)
             return code_ = EINVAL;
-        if (!this->core_->measure(*value_, bytes_))
+        if (value_ == nullptr && this->core_->is_rendezvous())
+            return code_ = EOPNOTSUPP;
+        if (value_ == nullptr)
+            bytes_ = this->core_->reserved_size();
+        else if (!this->core_->measure(*value_, bytes_))
             return code_ = EMSGSIZE;
         static_cast<void>(
-            this->core_->send_now(*value_, priority_, bytes_, this->urgency_, &this->home(), true, code_));
+            this->core_->send_now(value_, priority_, bytes_, this->urgency_, &this->home(), true, code_));
         return code_;
     }
 
-    T* value_; // the sender's own; moved from under the lock, by whoever lets it in
+    T* value_; // the sender's own, moved from under the lock by whoever lets it in; null: it reserves
     unsigned priority_;
     int code_ = attempt_untried; // written by whoever unlinks it, or by itself
     std::uint64_t bytes_ = 0;
@@ -260,38 +267,35 @@ struct message_send_owned_description {
     [[nodiscard]] message_send_owned_description with_urgency(unsigned most_first) && noexcept {
         return {core, std::move(value), priority, most_first};
     }
+    /// What it gives where it could not even begin.
+    [[nodiscard]] static value_type refused(message_send_owned_description&& what,
+                                            std::error_code why) noexcept {
+        return tl::unexpected(unsent<typename Core::value_type>{why, std::move(what.value)});
+    }
+};
+
+template <class T>
+struct message_owner {
+    T owned;
 };
 
 template <class Core>
-class message_send_owned_operation final : public operation_base {
-public:
+class message_send_owned_operation final : private message_owner<typename Core::value_type>,
+                                           public message_send_operation<Core> {
     using T = typename Core::value_type;
-    using value_type = typename message_send_owned_description<Core>::value_type;
+    using owner = message_owner<T>;
 
+public:
     explicit message_send_owned_operation(message_send_owned_description<Core>&& what) noexcept
-        : value_(std::move(what.value)),
-          send_(message_send_description<Core>{what.core, &value_, what.priority, what.urgency}) {}
+        : owner{std::move(what.value)}, message_send_operation<Core>(message_send_description<Core>{
+                                            what.core, &this->owned, what.priority, what.urgency}) {}
 
-    [[nodiscard]] bool start() noexcept {
-        send_.bind(
-            home(), stop_source(),
-            [](operation_base& ended) noexcept {
-                static_cast<message_send_owned_operation*>(ended.context())->operation_base::complete();
-            },
-            this);
-        return send_.start();
-    }
-    void cancel() noexcept { send_.cancel(); }
-    [[nodiscard]] value_type take_result() noexcept {
-        const result<void> sent = send_.take_result();
-        if (!sent)
-            return tl::unexpected<unsent<T>>(unsent<T>{sent.error(), std::move(value_)});
+    [[nodiscard]] tl::expected<void, unsent<T>> take_result() noexcept {
+        const result<void> done = message_send_operation<Core>::take_result();
+        if (!done)
+            return tl::unexpected(unsent<T>{done.error(), std::move(this->owned)});
         return {};
     }
-
-private:
-    T value_;
-    message_send_operation<Core> send_;
 };
 
 /// A time-out of send_owned says so, and gives the message back too.
