@@ -59,9 +59,9 @@ requires detail::is_task<std::invoke_result_t<Function&>>
 auto spawn_on(const remote_runtime& where, Function make) {
     using T = typename std::invoke_result_t<Function&>::value_type;
     auto state = std::make_unique<detail::join_state<T>>();
-    auto kept = std::make_shared<Function>(std::move(make));
-    state->callable = [kept] { return (*kept)(); };
-    task<T> made = (*kept)();
+    auto kept = std::make_unique<detail::kept_function<Function>>(std::move(make));
+    task<T> made = kept->function();
+    state->callable = std::move(kept);
     return detail::spawn_remote(where.get_mailbox(), std::move(made), std::move(state));
 }
 

@@ -76,15 +76,15 @@ public:
 template <>
 class operation_awaiter<yield_description> {
 public:
-    operation_awaiter(promise_base& frame, yield_description, std::source_location where) noexcept
-        : frame_(frame), where_(where) {}
+    operation_awaiter(promise_base& frame, yield_description) noexcept : frame_(frame) {}
     operation_awaiter(const operation_awaiter&) = delete;
     operation_awaiter& operator=(const operation_awaiter&) = delete;
 
     [[nodiscard]] bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<>) const noexcept {
+    void await_suspend(std::coroutine_handle<>,
+                       std::source_location where = std::source_location::current()) const noexcept {
         frame_.home->counters_of(operation_kind::yield).armed.add();
-        frame_.where = where_;
+        frame_.where = where;
         frame_.run = &promise_base::run_frame;
         frame_.home->post(frame_);
     }
@@ -92,7 +92,6 @@ public:
 
 private:
     promise_base& frame_;
-    std::source_location where_;
 };
 
 } // namespace detail
