@@ -257,11 +257,12 @@ void task_scope::spawn(Function make) {
 /// bodies of tasks borrow from the caller outlives them. The first failure, of the body or of a task, stops all.
 ///
 ///     int answers = 0;
-///     auto ended = co_await nowait::with_scope([&](nowait::task_scope& scope) -> nowait::task<> {
+///     auto body = [&](nowait::task_scope& scope) -> nowait::task<> {
 ///         for (auto& each : questions)
 ///             scope.spawn(ask(each, answers));
 ///         co_return;
-///     });
+///     };
+///     auto ended = co_await nowait::with_scope(body);
 ///
 /// Returns, throws: as task_scope::join(). Here the body may be a lambda with captures: it lives until all have ended.
 template <class Body>

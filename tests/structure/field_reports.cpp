@@ -114,14 +114,16 @@ TEST_CASE("CO-02: a temporary lambda with captures lives until its task has ende
         out += x;
     });
     REQUIRE(runs.run([](const std::string& from, std::string& to) -> task<> {
-                    auto ended = co_await nowait::with_scope([x = from, &to](task_scope& in) -> task<> {
+                    // g++ 12 destroys a lambda with captures twice if it is a temporary of a co_await expression (PR 100611).
+                    auto body = [x = from, &to](task_scope& in) -> task<> {
                         (void)co_await nowait::sleep_for(100us);
                         in.spawn([x, &to]() -> task<> {
                             (void)co_await nowait::sleep_for(100us);
                             to += x;
                         });
                         to += x;
-                    });
+                    };
+                    auto ended = co_await nowait::with_scope(std::move(body));
                     CHECK(ended.has_value());
                 }(text, out))
                 .has_value());
