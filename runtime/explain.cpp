@@ -212,6 +212,11 @@ std::string reason(int code, subject about) {
         return "a line or record is longer than the limit it was read with";
     case EFAULT:
         return "the buffer is not memory of this process: a null pointer with a size?";
+    case ENXIO:
+        return about == subject::pipe || about == subject::general
+                   ? "nobody has opened this FIFO for reading (or the path is a socket, or a device that is "
+                     "not there)"
+                   : "";
     case EISDIR:
         return "a directory cannot be read as a stream";
     case ENOTRECOVERABLE:

@@ -350,9 +350,14 @@ private:
     int look(int milliseconds, const timespec* timeout) noexcept {
         epoll_event events[64];
         counters.enters.add();
-        int n = timeout != nullptr ? ::epoll_pwait2(epoll_, events, 64, timeout, nullptr)
-                                   : ::epoll_wait(epoll_, events, 64, milliseconds);
-        if (n < 0 && timeout != nullptr && errno == ENOSYS) { // before 5.11: whole milliseconds, rounded up
+        const bool exactly = timeout != nullptr && !whole_milliseconds_;
+        int n = exactly ? ::epoll_pwait2(epoll_, events, 64, timeout, nullptr) : -1;
+        // Before 5.11 there is no such call, and sandboxes that are older than it refuse it with EPERM.
+        if (exactly && n < 0 && (errno == ENOSYS || errno == EPERM || errno == EACCES))
+            whole_milliseconds_ = true;
+        if (timeout == nullptr) {
+            n = ::epoll_wait(epoll_, events, 64, milliseconds);
+        } else if (whole_milliseconds_) { // rounded up
             const long ms = timeout->tv_sec >= INT_MAX / 1000
                                 ? INT_MAX
                                 : timeout->tv_sec * 1000 + (timeout->tv_nsec + 999'999) / 1'000'000;
@@ -395,6 +400,7 @@ private:
     static constexpr std::size_t small_write = 256;
 
     system& calls_;
+    bool whole_milliseconds_ = false; // epoll_pwait2 is not to be had
     int epoll_;
     int wake_fd_;
     std::size_t held_ = 0;

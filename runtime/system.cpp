@@ -186,7 +186,7 @@ public:
         for (;;) {
             const long n = direct_preadv2(fd, parts, count, rwf_nowait);
             if (n != -EINTR)
-                return n;
+                return n == -ENOSYS ? -EOPNOTSUPP : n; // a sandbox that is older than the call
         }
     }
     long write_nowait(int fd, const iovec* parts, int count) noexcept override {

@@ -14,12 +14,28 @@ std::atomic<bool> short_submits{false};
 std::atomic<int> refuse_every{0};
 std::atomic<int> short_calls{0};
 std::atomic<int> refused_calls{0};
+// While set: the kernel does not know multishot polls (a flag that none knows makes it say so).
+std::atomic<bool> no_multishot{false};
+std::atomic<int> multishots{0};
+
+void spoil_multishots(io_uring& ring) {
+    const unsigned mask = *ring.sq.kring_mask;
+    for (unsigned at = __atomic_load_n(ring.sq.khead, __ATOMIC_ACQUIRE); at != ring.sq.sqe_tail; ++at) {
+        io_uring_sqe& entry = ring.sq.sqes[at & mask];
+        if (entry.opcode == IORING_OP_POLL_ADD && entry.len == IORING_POLL_ADD_MULTI) {
+            entry.len |= 1u << 20;
+            multishots.fetch_add(1);
+        }
+    }
+}
 
 } // namespace
 
 // In place of liburing's own: a submission that the kernel cut short is made by offering it less.
 extern "C" int io_uring_submit_and_get_events(io_uring* ring) {
     using function = int (*)(io_uring*);
+    if (no_multishot.load(std::memory_order_relaxed))
+        spoil_multishots(*ring);
     if (!short_submits.load(std::memory_order_relaxed)) {
         static const auto original =
             reinterpret_cast<function>(::dlsym(RTLD_NEXT, "io_uring_submit_and_get_events"));
@@ -176,6 +192,56 @@ TEST_CASE("submissions that are cut short, or not taken at all for a while, lose
     CHECK(ran.value_or(9) == 0);
     CHECK(short_calls.load() >= 50); // it was really one at a time
     CHECK((refused_calls.load() > 0) == (one.refuse != 0));
+}
+
+namespace {
+
+task<bool> sleeps() {
+    const auto slept = co_await nowait::sleep_for(20ms);
+    co_return slept.has_value();
+}
+
+} // namespace
+
+TEST_CASE(
+    "epoll_pwait2 refused, as by sandboxes that are older than it: sleeps are sleeps, and not too short") {
+    static int error = 0;
+    error = GENERATE(ENOSYS, EPERM);
+    expect_success(in_child([] {
+        CHILD_REQUIRE(refuse(SYS_epoll_pwait2, error));
+        runtime_options options;
+        options.driver = driver_choice::poll;
+        auto made = runtime::create(options);
+        CHILD_REQUIRE(made);
+        const auto began = std::chrono::steady_clock::now();
+        const auto before = made->stats();
+        const auto ran = made->run(sleeps());
+        const auto after = made->stats();
+        CHILD_REQUIRE(ran.value_or(false));
+        CHILD_REQUIRE(std::chrono::steady_clock::now() - began >= 20ms);
+        CHILD_REQUIRE(after.enters - before.enters < 10); // it has not spun
+        return work_is_done(options, "poll");
+    }));
+}
+
+TEST_CASE("US-08 a kernel that does not know multishot polls: one downgrade, no unbounded retry") {
+    runtime_options options;
+    options.driver = driver_choice::uring;
+    runtime runs = make_runtime(options);
+    multishots = 0;
+    no_multishot = true;
+    const auto first = runs.run(many_waits(20));
+    const int until_known = multishots;
+    const auto before = runs.stats();
+    const auto second = runs.run(many_waits(20));
+    const auto after = runs.stats();
+    no_multishot = false;
+    CHECK(first.value_or(9) == 0);
+    CHECK(second.value_or(9) == 0);
+    CHECK(until_known >= 1);
+    CHECK(until_known <= 21); // those that were on their way, and the one that wakes the loop
+    CHECK(multishots == until_known);
+    CHECK(after.submissions - before.submissions <= 3 * 20 + 10); // a poll each, and its removal at most
 }
 
 } // namespace drivers_tests
