@@ -393,7 +393,7 @@ private:
         }
         if (begun != 0)
             return false;
-        for (list<poll_source>* waiting : {&backlog_, &removals_}) {
+        for (list<poll_source>* waiting : {&backlog_, &removals_, &removing_}) {
             while (!waiting->empty())
                 waiting->pop_front();
         }
