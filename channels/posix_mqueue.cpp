@@ -144,8 +144,15 @@ result<posix_mqueue> posix_mqueue::open(std::string_view name, const posix_mqueu
     if (fd < 0)
         return fail_errno(-fd);
     result<posix_mqueue> opened = wrap(fd, true);
-    if (!opened)
+    if (!opened) {
         calls.close(fd);
+        return opened;
+    }
+    if (options.dedicated_receiver) {
+        opened->block()->receiver = detail::make_queue_receiver(*opened->block());
+        if (opened->block()->receiver == nullptr)
+            return fail(std::errc::not_enough_memory);
+    }
     return opened;
 }
 

@@ -51,8 +51,14 @@ int queue_receive_base::prepare() noexcept {
     return 0;
 }
 
-bool queue_receive_base::start_prepared() noexcept {
+void queue_receive_base::set_up() noexcept {
     attempt_ = &attempt;
+    if (block_->receiver != nullptr)
+        describe_ = &describe;
+}
+
+bool queue_receive_base::start_prepared() noexcept {
+    set_up();
     // The kernel's rule, applied before there are others to wait for: the buffer has room for any message of the queue.
     if (size_ < block_->message_size) {
         result_ = -EMSGSIZE;
@@ -63,7 +69,7 @@ bool queue_receive_base::start_prepared() noexcept {
 
 bool queue_receive_base::go_on(long outcome) noexcept {
     if (outcome != 0) {
-        attempt_ = &attempt;
+        set_up();
         result_ = outcome;
         return outcome == -EINTR ? start_slow(block_->in) : settle_first_attempt(block_->in);
     }
@@ -78,6 +84,15 @@ long queue_receive_base::attempt(descriptor_operation& self) noexcept {
     auto& op = static_cast<queue_receive_base&>(self);
     descriptor& queue = *op.block_;
     return queue.calls->queue_receive(queue.io_fd, op.data_, op.size_, op.priority_);
+}
+
+bool queue_receive_base::describe(descriptor_operation& self, transfer& work) noexcept {
+    auto& op = static_cast<queue_receive_base&>(self);
+    work.write = false;
+    work.data = op.data_;
+    work.size = op.size_;
+    work.priority = &op.priority_;
+    return true;
 }
 
 bool queue_receive_owned_operation::start() noexcept {

@@ -129,7 +129,7 @@ void direction::serve() noexcept {
 /// The first waiter has found nothing: makes sure that something will come.
 void direction::wait_for_event() noexcept {
     descriptor_operation& first = waiters.front();
-    if (first.describe_ != nullptr && block.rung_of(*this) == rung::ring) {
+    if (transfers(first)) {
         start_transfer(first);
         return;
     }
@@ -204,13 +204,31 @@ void direction::on_poll(long result, bool more) noexcept {
     }
 }
 
+performer* direction::apart() const noexcept {
+    return this == &block.in ? block.receiver.get() : nullptr;
+}
+
+bool direction::transfers(const descriptor_operation& waiter) const noexcept {
+    return waiter.describe_ != nullptr && (block.rung_of(*this) == rung::ring || apart() != nullptr);
+}
+
+void direction::cancel_transfer() noexcept {
+    if (performer* const receiver = apart())
+        receiver->cancel(work);
+    else
+        block.owner->waits().cancel(work);
+}
+
 void direction::start_transfer(descriptor_operation& first) noexcept {
     if (work.pending || !first.describe_(first, work))
         return;
     work.fd = block.io_fd;
     work.pending = true;
     block.pin();
-    block.owner->waits().start(work);
+    if (performer* const receiver = apart())
+        receiver->start(work);
+    else
+        block.owner->waits().start(work);
 }
 
 void direction::on_transfer(long result) noexcept {
@@ -263,7 +281,7 @@ void direction::move_to(driver& next) noexcept {
             next.disarm(poll);
         }
     }
-    if (work.pending) {
+    if (work.pending && apart() == nullptr) {
         static_cast<list_node&>(work).unlink();
         const bool cancelling = work.cancelling;
         next.start(work);
@@ -276,7 +294,7 @@ void direction::cancel_waiters() noexcept {
     fast = false;
     if (work.pending) {
         waiters.front().cancelling_ = true;
-        block.owner->waits().cancel(work);
+        cancel_transfer();
     }
     waiters.for_each([this](descriptor_operation& waiter) {
         if (waiter.cancelling_)
@@ -323,7 +341,9 @@ bool descriptor_operation::start_slow(direction& where) noexcept {
     } else if (where.predicts_wait() && where.poll_error == 0) {
         counts.predictor_skips.add();
         where.enqueue(*this);
-        if (!where.poll.armed)
+        if (where.transfers(*this))
+            where.start_transfer(*this);
+        else if (!where.poll.armed)
             where.ensure_armed();
         else if (!where.quiet)
             home().watch_unproved(where);
@@ -371,9 +391,9 @@ void descriptor_operation::cancel() noexcept {
         return;
     direction& where = *at_;
     if (where.work.pending && &where.waiters.front() == this) {
-        // The kernel works on the buffer: the end comes with its completion.
+        // Somebody else works on the buffer: the end comes with its completion.
         cancelling_ = true;
-        where.block.owner->waits().cancel(where.work);
+        where.cancel_transfer();
         return;
     }
     if (!tried_ && &where.waiters.front() == this && where.block.rung_of(where) != rung::ring) {

@@ -715,7 +715,8 @@ loop::~loop() {
     const auto deadline = system_->now() + destructor_wait;
     auto in_flight = [this] {
         for (descriptor* block : parts_->descriptors) {
-            if (block != nullptr && (block->in.work.pending || block->out.work.pending))
+            if (block != nullptr &&
+                ((block->in.work.pending && block->receiver == nullptr) || block->out.work.pending))
                 return true;
         }
         return false;
@@ -724,6 +725,10 @@ loop::~loop() {
            system_->now() < deadline)
         driver_->wait(deadline);
 
+    for (descriptor* block : parts_->descriptors) {
+        if (block != nullptr && block->receiver != nullptr && !is_child)
+            block->receiver->finish();
+    }
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
     // If some are away for good (or in the parent, and this is the child): what they point to stays, unreachable, rather than

@@ -39,6 +39,10 @@ struct posix_mqueue_options {
     std::size_t message_bytes = 0;
     /// Of a new queue, less the umask.
     unsigned permissions = 0600;
+    /// Who waits in receive() has a worker of the runtime's pool blocked in mq_receive, instead of a poll: for queues that
+    /// processes share which block there, because the kernel gives them every message before it wakes a poll. The first
+    /// attempt is made without it. It takes one interruptible worker of the unbounded account while somebody waits.
+    bool dedicated_receiver = false;
 };
 
 struct mqueue_attributes {

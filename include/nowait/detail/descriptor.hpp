@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <sys/uio.h>
 
@@ -115,7 +116,11 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     void serve() noexcept;
     void ensure_armed() noexcept;
     void wait_for_event() noexcept;
+    /// Waiting is a transfer: nothing can poll it, or it has a receiver of its own.
+    [[nodiscard]] bool transfers(const descriptor_operation& waiter) const noexcept;
+    [[nodiscard]] performer* apart() const noexcept;
     void start_transfer(descriptor_operation& first) noexcept;
+    void cancel_transfer() noexcept;
     void on_poll(long result, bool more) noexcept;
     void on_transfer(long result) noexcept;
     void prove() noexcept;
@@ -185,6 +190,7 @@ public:
     bool reads = false;                       ///< of a bonded pipe: this is the read end
     rung how[2] = {rung::plain, rung::plain}; ///< of in, of out
     file_kind kind = file_kind::pipe;
+    std::unique_ptr<performer> receiver; ///< who waits for what comes in, instead of a poll
     system* calls;
 
     [[nodiscard]] rung& rung_of(const direction& d) noexcept { return how[&d == &in ? 0 : 1]; }

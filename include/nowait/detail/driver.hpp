@@ -55,9 +55,21 @@ public:
     bool write = false;
     void* data = nullptr;
     std::size_t size = 0;
+    unsigned* priority = nullptr; ///< of a message: where it goes
     bool pending = false;
     bool plain = false;      ///< the file has refused the flag that keeps SIGPIPE away
     bool cancelling = false; ///< cancel() was called; the end is still to come
+};
+
+/// Somebody else than a driver who performs transfers. On the loop's thread.
+class NOWAIT_API performer {
+public:
+    virtual ~performer();
+    /// As the driver's: the end comes by on_event, later.
+    virtual void start(transfer& work) noexcept = 0;
+    virtual void cancel(transfer& work) noexcept = 0;
+    /// The loop is being destroyed: ends what has been started, waits until the memory is free, and calls on_event.
+    virtual void finish() noexcept = 0;
 };
 
 /// Counters that a driver keeps.

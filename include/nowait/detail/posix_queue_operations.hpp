@@ -1,7 +1,8 @@
 // The operations of a POSIX queue, and the descriptions that make the first attempt before there is an operation.
 //
 // They wait as operations on descriptors do (descriptor.hpp): one poll for each direction of a queue, the waiters FIFO behind
-// it, an attempt at each wake. Another process may be faster than a waiter that was woken; then it waits on, at its place.
+// it, an attempt at each wake. Another process may be faster than a waiter that was woken; then it waits on, at its place. With
+// a dedicated receiver the first waiter for a message is served by a worker that is blocked in mq_receive, instead of the poll.
 #pragma once
 
 #include <nowait/config.hpp>
@@ -10,6 +11,7 @@
 #include <nowait/result.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -127,8 +129,13 @@ protected:
     unsigned priority_ = 0;
 
 private:
+    void set_up() noexcept;
     static long attempt(descriptor_operation& self) noexcept;
+    static bool describe(descriptor_operation& self, transfer& work) noexcept;
 };
+
+/// A worker of the pool that is blocked in mq_receive for the first waiter of `queue`.
+[[nodiscard]] std::unique_ptr<performer> make_queue_receiver(descriptor& queue);
 
 /// Into the caller's buffer.
 class queue_receive_operation final : public queue_receive_base {
