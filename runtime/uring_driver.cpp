@@ -70,6 +70,7 @@ public:
     uring_driver(system& calls, io_uring ring, int wake_fd) noexcept
         : calls_(calls), ring_(ring), wake_fd_(wake_fd) {
         multishot_ = calls.has(feature::multishot_poll);
+        number_entries();
         waker_.fd = wake_fd;
         waker_.events = POLLIN;
         waker_.on_event = [](driver_target& target, long, bool more) noexcept {
@@ -104,6 +105,7 @@ public:
             hand_over(&earlier_rings);
             io_uring_queue_exit(&ring_);
             ring_ = fresh;
+            number_entries();
         }
         bound_ = true;
         if (!watched_)
@@ -222,35 +224,23 @@ public:
     }
 
     void wait(time_point deadline) noexcept override {
-        collect_before_wait();
+        delivered_ = false;
+        reap();
+        drain_backlog();
         if (delivered_)
             return;
         // What the kernel does not take now (it is short of memory, or its completion queue is full) it does not ask for later.
-        if (io_uring_sq_ready(&ring_) != 0 || !backlog_empty())
-            deadline = std::min(deadline, calls_.now() + std::chrono::milliseconds(1));
-        __kernel_timespec relative{};
-        io_uring_getevents_arg argument{};
-        argument.sigmask_sz = _NSIG / 8;
-        unsigned flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
-        if ((ring_.features & feature_no_iowait) != 0)
-            flags |= enter_no_iowait; // waiting for others is not waiting for a disk
-        if (deadline != never) {
-            const auto now = calls_.now();
-            const auto left =
-                deadline > now ? std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - now).count()
-                               : 0;
-            relative.tv_sec = left / 1'000'000'000;
-            relative.tv_nsec = left % 1'000'000'000;
-            argument.ts = reinterpret_cast<std::uint64_t>(&relative);
-        }
-        counters.enters.add();
-        // EINTR, ETIME, EAGAIN and EBUSY all mean the same here: look at what is there, and let the loop decide.
-        note(without_sigpipe([&] {
-            return io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), 0, 1, flags,
-                                   reinterpret_cast<sigset_t*>(&argument), sizeof argument);
-        }));
+        const auto soon = [&] { return std::min(deadline, calls_.now() + std::chrono::milliseconds(1)); };
+        // One call submits and waits; it does not wait if it takes less than everything.
+        const unsigned queued = publish_entries();
+        const int taken = enter_and_wait(queued, backlog_empty() ? deadline : soon());
         reap();
         drain_backlog();
+        if (!delivered_ && taken < static_cast<int>(queued) && io_uring_sq_ready(&ring_) != 0) {
+            (void)enter_and_wait(0, soon());
+            reap();
+            drain_backlog();
+        }
     }
 
     void wake() noexcept override {
@@ -322,7 +312,7 @@ private:
 
     void prepare_poll(io_uring_sqe& sqe, poll_source& source) noexcept {
         io_uring_prep_poll_add(&sqe, source.fd, static_cast<unsigned>(source.events));
-        if (multishot_)
+        if (multishot_ && !source.once)
             sqe.len |= IORING_POLL_ADD_MULTI;
         finish(sqe, &source);
     }
@@ -412,6 +402,48 @@ private:
     void note(int outcome) noexcept {
         if (outcome == -EPERM || outcome == -EACCES || outcome == -ENOSYS || outcome == -EBADF)
             failure_ = -outcome;
+    }
+
+    /// Entry i of the ring is number i in the kernel's array of them, for good: liburing's versions differ in when they write that.
+    void number_entries() noexcept {
+        for (unsigned i = 0; i < ring_.sq.ring_entries; ++i)
+            ring_.sq.array[i] = i;
+    }
+
+    /// Lets the kernel see the entries that stand in the ring. Returns: how many it has not taken.
+    unsigned publish_entries() noexcept {
+        io_uring_sq& queue = ring_.sq;
+        queue.sqe_head = queue.sqe_tail;
+        __atomic_store_n(queue.ktail, queue.sqe_tail,
+                         __ATOMIC_RELEASE); // the kernel reads the entries after it
+        return queue.sqe_tail - __atomic_load_n(queue.khead, __ATOMIC_ACQUIRE);
+    }
+
+    /// Returns: entries taken, or a negative errno value. EINTR, ETIME, EAGAIN and EBUSY all mean the same here: look at what is
+    /// there, and let the loop decide.
+    int enter_and_wait(unsigned queued, time_point deadline) noexcept {
+        __kernel_timespec relative{};
+        io_uring_getevents_arg argument{};
+        argument.sigmask_sz = _NSIG / 8;
+        unsigned flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
+        if ((ring_.features & feature_no_iowait) != 0)
+            flags |= enter_no_iowait; // waiting for others is not waiting for a disk
+        if (deadline != never) {
+            const auto now = calls_.now();
+            const auto left =
+                deadline > now ? std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - now).count()
+                               : 0;
+            relative.tv_sec = left / 1'000'000'000;
+            relative.tv_nsec = left % 1'000'000'000;
+            argument.ts = reinterpret_cast<std::uint64_t>(&relative);
+        }
+        counters.enters.add();
+        const int outcome = without_sigpipe([&] {
+            return io_uring_enter2(static_cast<unsigned>(ring_.ring_fd), queued, 1, flags,
+                                   reinterpret_cast<sigset_t*>(&argument), sizeof argument);
+        });
+        note(outcome);
+        return outcome;
     }
 
     void submit() noexcept {

@@ -40,6 +40,8 @@ public:
 
     int fd = -1;
     short events = 0;
+    /// One report is enough, if the driver can do with less for it: it is armed again for each wait, which tests the level anew.
+    bool once = false;
     bool armed = false;    ///< the driver knows it and will report
     bool removing = false; ///< disarm() was called, the last report is still to come
     long last_report = 0;  ///< for drivers that have to deliver it later by themselves
