@@ -131,6 +131,9 @@ result<posix_mqueue> posix_mqueue::wrap(int fd, bool owned) {
     if (block == nullptr)
         return fail(std::errc::not_enough_memory);
     block->kind = detail::file_kind::queue;
+    // The kernel wakes a queue's pollers at every operation, our own included: a poll that stays armed would cost more than arming
+    // it for each wait, and after a receive nothing would say whether another message is there (docs/posix-mqueue.md).
+    block->in.poll.once = block->out.poll.once = true;
     block->message_size = static_cast<std::size_t>(found.message_size);
     return posix_mqueue(block);
 }

@@ -4,6 +4,7 @@
 #include "bench/support/statistics.hpp"
 #include "bench/support/suite.hpp"
 #include "ours.hpp"
+#include "posix.hpp"
 
 #include <cstdio>
 #include <functional>
@@ -124,6 +125,13 @@ void full_rows(suite& run) {
     run.compare(boost);
 }
 
+void posix_rows(suite& run) {
+    run.section("the kernel's queue: one coroutine sends and receives, and two processes send to and fro");
+    run.compare({"posix_ready_vs_raw", posix_ready_ours(), posix_ready_raw(), 1.05});
+    run.compare({"posix_wait_vs_thread", posix_wait_ours(), posix_wait_thread(), 1.5});
+    run.compare({"posix_wait_both_vs_threads", posix_wait_ours_both(), posix_wait_thread(), {}});
+}
+
 void thread_rows(suite& run) {
     unpin();
     run.section("ints, 64 places, between two runtimes on two threads");
@@ -194,6 +202,7 @@ int main(int argc, char** argv) {
     message_rows(run);
     empty_rows(run);
     full_rows(run);
+    posix_rows(run);
     thread_rows(run);
     return run.finish();
 }

@@ -102,6 +102,8 @@ task<> stopped_as_it_comes(const posix_mqueue& queue) {
                 to.done = true;
             }(queue, source, out));
         co_await settle(i % 20);
+        if (i % 20 == 1)
+            CHECK(worker_blocks()); // then the message is faster than the stop
         if (i % 3 == 0)
             source.request_stop();
         CHECK(queue.try_send("m"));
@@ -159,6 +161,40 @@ task<> shares(const owned_posix_mqueue& queue, const owned_posix_mqueue& theirs,
     CHECK(others >= 1); // it was blocked before our first worker
 }
 
+/// A consumer that takes what it can get until an empty message comes, and says how much it was.
+int consume_blocked(const std::string& name, const std::string& totals) {
+    const mqd_t in = ::mq_open(name.c_str(), O_RDONLY);
+    const mqd_t out = ::mq_open(totals.c_str(), O_WRONLY);
+    std::array<char, message_bytes> room;
+    int count = 0;
+    while (::mq_receive(in, room.data(), room.size(), nullptr) > 0)
+        ++count;
+    const std::string text = "blocked " + std::to_string(count);
+    return ::mq_send(out, text.data(), text.size(), 0);
+}
+
+task<> consume_awaited(const posix_mqueue& in, const posix_mqueue& out, std::string how) {
+    buffer room;
+    int count = 0;
+    for (;;) {
+        auto got = co_await in.receive(room);
+        if (!got || got->value.empty())
+            break;
+        ++count;
+    }
+    (void)out.try_send(how + " " + std::to_string(count));
+}
+
+int consume_awaited_in_child(const std::string& name, const std::string& totals, bool with_receiver) {
+    posix_mqueue_options options;
+    options.dedicated_receiver = with_receiver;
+    const auto in = posix_mqueue::open(name, options);
+    options.dedicated_receiver = false;
+    const auto out = posix_mqueue::open(totals, options);
+    return in && out && nowait::run(consume_awaited(*in, *out, with_receiver ? "dedicated" : "polling")) ? 0
+                                                                                                         : 1;
+}
+
 task<> without_workers(const owned_posix_mqueue& queue) {
     received out;
     auto waiting = nowait::spawn(receive_into(queue, out));
@@ -213,6 +249,32 @@ TEST_CASE("a dedicated receiver gets its share beside a process that blocks") {
         }
     });
     run_on_new(shares(queue, theirs, other));
+}
+
+// Not a test but a figure, by name: test_posix_mqueue "[share]"
+TEST_CASE("shares of a consumer that awaits beside one that blocks", "[.][share]") {
+    for (const bool with_receiver : {false, true}) {
+        const auto queue = make_queue(1);
+        const auto totals = make_queue();
+        const other_process blocked([&] { return consume_blocked(queue.name(), totals.name()); });
+        const other_process awaiting(
+            [&] { return consume_awaited_in_child(queue.name(), totals.name(), with_receiver); });
+        const mqd_t out = ::mq_open(queue.name().c_str(), O_WRONLY);
+        for (int i = 0; i < 20'000; ++i)
+            REQUIRE(::mq_send(out, "x", 1, 0) == 0);
+        REQUIRE(::mq_send(out, "", 0, 0) == 0);
+        REQUIRE(::mq_send(out, "", 0, 0) == 0);
+        ::mq_close(out);
+        const mqd_t in = ::mq_open(totals.name().c_str(), O_RDONLY);
+        for (int i = 0; i < 2; ++i) {
+            std::array<char, message_bytes> room;
+            const ssize_t n = ::mq_receive(in, room.data(), room.size(), nullptr);
+            REQUIRE(n > 0);
+            std::printf("%.*s  ", static_cast<int>(n), room.data());
+        }
+        std::printf("\n");
+        ::mq_close(in);
+    }
 }
 
 TEST_CASE("a dedicated receiver without a worker waits by a poll") {
