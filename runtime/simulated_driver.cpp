@@ -9,11 +9,7 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
-namespace {
-
-constexpr auto never = driver::never;
-
-} // namespace
+namespace {} // namespace
 
 simulated_driver::simulated_driver(simulated_world& in, flavour kind) : world_(in), flavour_(kind) {
     world_.enlist(*this);
