@@ -1,5 +1,6 @@
 #include "baselines.hpp"
 
+#include "kernel_limits.hpp"
 #include "pairs.hpp"
 
 #include <mutex>
@@ -171,8 +172,15 @@ published_line tbb_line(const fine_clock& clock) {
     return run_published("tbb", queue, full_depth, pairs_until_refill, clock);
 }
 
+published_line boost_line(const fine_clock& clock) {
+    boost_heap queue(full_depth + 1);
+    // A message costs microseconds: fewer of them.
+    return run_published("boost message_queue", queue, full_depth, pairs_until_refill / 100, clock);
+}
+
 published_line kernel_line(const fine_clock& clock) {
-    for (std::size_t depth : {std::size_t{65'528}, std::size_t{7'000}, std::size_t{3'000}, std::size_t{10}}) {
+    const raised_queue_limits raised(full_depth + 1, sizeof(payload));
+    for (std::size_t depth : {full_depth + 1, std::size_t{7'000}, std::size_t{3'000}, std::size_t{10}}) {
         posix_queue queue(depth);
         if (queue.open()) {
             return run_published("kernel mqueue", queue, depth - 1, pairs_until_refill / 10, clock);

@@ -25,9 +25,11 @@ struct cpu_time {
 contender asio_ints();
 contender asio_cross(bool two_cpus, std::shared_ptr<cpu_time> used);
 
-// The same program, one line of the published tables each. The kernel's queue is as deep as its limits allow.
+// The same program, one line of the published tables each. The kernel's queue is as deep as its limits allow, and
+// its limits are raised for it where that is allowed.
 published_line heap_locked_line(const fine_clock& clock);
 published_line tbb_line(const fine_clock& clock);
+published_line boost_line(const fine_clock& clock);
 published_line kernel_line(const fine_clock& clock);
 
 } // namespace bench::queues

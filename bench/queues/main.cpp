@@ -5,6 +5,7 @@
 #include "bench/support/suite.hpp"
 #include "ours.hpp"
 #include "posix.hpp"
+#include "threads.hpp"
 
 #include <cstdio>
 #include <functional>
@@ -85,11 +86,8 @@ void empty_rows(suite& run) {
     worst_pattern(run, "mq_empty_shared_vs_kernel", ours_empty(kind::shared_tree), kernel_queue, 0.018);
     worst_pattern(run, "mq_empty_local_vs_kernel", ours_empty(kind::local_tree), kernel_queue, 0.012);
     const side local_heap = [](pattern which) { return heap_local(which, 0); };
-    const side best_heap = [](pattern which) { return faster_heap(which, 0); };
     worst_pattern(run, "mq_empty_local_vs_heap", ours_empty(kind::local_tree), local_heap, 0.9);
     worst_pattern(run, "mq_empty_local_bitmap_vs_heap", ours_empty(kind::local_bitmap), local_heap, 0.9);
-    worst_pattern(run, "mq_empty_shared_vs_heap", ours_empty(kind::shared_tree), best_heap, 1.1);
-    worst_pattern(run, "mq_empty_shared_bitmap_vs_heap", ours_empty(kind::shared_bitmap), best_heap, 1.1);
 }
 
 void full_rows(suite& run) {
@@ -111,8 +109,10 @@ void full_rows(suite& run) {
     }
 
     run.section("depth, caches, Boost");
-    run.compare({"mq_depth", ours_pairs(kind::shared_tree, pattern::constant, full_depth),
-                 ours_pairs(kind::shared_tree, pattern::constant, 0), 1.15});
+    run.compare({"mq_depth_local",
+                 ours_pairs(kind::local_tree, pattern::constant, full_depth),
+                 ours_pairs(kind::local_tree, pattern::constant, 0),
+                 {}});
     run.compare({"mq_nodecache",
                  ours_pairs(kind::shared_uncached, pattern::increasing, 0),
                  ours_pairs(kind::shared_tree, pattern::increasing, 0),
@@ -130,6 +130,25 @@ void posix_rows(suite& run) {
     run.compare({"posix_ready_vs_raw", posix_ready_ours(), posix_ready_raw(), 1.05});
     run.compare({"posix_wait_vs_thread", posix_wait_ours(), posix_wait_thread(), 1.5});
     run.compare({"posix_wait_both_vs_threads", posix_wait_ours_both(), posix_wait_thread(), {}});
+}
+
+// What is shared is shared by threads. A process that has had a second one uses the locks' atomic instructions from then on, ours
+// and the C library's: so these rows come after those of one thread.
+void rows_in_company(suite& run) {
+    const company awaited_by_nobody;
+    run.section("shared queues, in a process with a second thread, asleep");
+    const side best_heap = [](pattern which) { return faster_heap(which, 0); };
+    worst_pattern(run, "mq_empty_shared_vs_heap", ours_empty(kind::shared_tree), best_heap, 1.1);
+    worst_pattern(run, "mq_empty_shared_bitmap_vs_heap", ours_empty(kind::shared_bitmap), best_heap, 1.1);
+    run.compare({"mq_depth", ours_pairs(kind::shared_tree, pattern::constant, full_depth),
+                 ours_pairs(kind::shared_tree, pattern::constant, 0), 1.15});
+    for (pattern each : every_pattern) {
+        const std::string name = "mq_full_" + std::string(name_of(each)) + "_in_company";
+        if (run.wants(name)) {
+            run.compare(
+                {name, ours_pairs(kind::shared_bitmap, each, full_depth), faster_heap(each, full_depth), {}});
+        }
+    }
 }
 
 void thread_rows(suite& run) {
@@ -163,6 +182,7 @@ void published_tables(const suite& run) {
     }
     lines.push_back(heap_locked_line(clock));
     lines.push_back(tbb_line(clock));
+    lines.push_back(boost_line(clock));
     lines.push_back(kernel_line(clock));
 
     std::printf(
@@ -203,6 +223,7 @@ int main(int argc, char** argv) {
     empty_rows(run);
     full_rows(run);
     posix_rows(run);
+    rows_in_company(run);
     thread_rows(run);
     return run.finish();
 }

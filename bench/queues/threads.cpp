@@ -39,6 +39,14 @@ void pin_this_thread(int cpu) {
 
 } // namespace
 
+company::company() : sleeper_([this] { over_.wait(false); }) {}
+
+company::~company() {
+    over_ = true;
+    over_.notify_one();
+    sleeper_.join();
+}
+
 measurement on_two_threads(bool two_cpus, std::size_t messages, cpu_time& used,
                            const std::function<void()>& first, const std::function<void()>& second) {
     const std::vector<int> cpus = usable_cpus();

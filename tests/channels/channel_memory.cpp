@@ -9,7 +9,7 @@ using namespace channel_tests;
 using nowait_test::make_runtime;
 using nowait_test::run_on_new;
 
-TEMPLATE_TEST_CASE("channel: CH-11: a warm channel allocates nothing, whether its tasks wait or not", "",
+TEMPLATE_TEST_CASE("channel: a warm channel allocates nothing, whether its tasks wait or not", "",
                    NOWAIT_EVERY_CHANNEL(int)) {
     auto channel = make<TestType>(8);
     run_on_new([](const TestType& c) -> task<> {

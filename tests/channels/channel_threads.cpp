@@ -298,29 +298,3 @@ TEST_CASE("channel: the last handle goes while another runtime's tasks wait: the
         CHECK(seen.errors == 0);
     }
 }
-
-TEST_CASE("channel: CH-09: messages back and forth for ever do not hold up a timer") {
-    auto ping = make<nowait::channel<int>>(1);
-    auto pong = make<nowait::channel<int>>(1);
-    nowait_test::run_on_new([](nowait::channel<int> a, nowait::channel<int> b) -> task<> {
-        const auto plays = [](nowait::channel<int> in, nowait::channel<int> out) -> task<> {
-            for (;;) {
-                const auto got = co_await in.receive();
-                if (!got)
-                    co_return;
-                int ball = *got;
-                (void)co_await out.send(ball);
-            }
-        };
-        auto one = nowait::spawn(plays(a, b));
-        auto two = nowait::spawn(plays(b, a));
-        int ball = 1;
-        (void)co_await a.send(ball);
-        const auto slept = co_await nowait::sleep_for(std::chrono::milliseconds(10));
-        CHECK(slept);
-        a.close();
-        b.close();
-        (void)co_await one.join();
-        (void)co_await two.join();
-    }(ping, pong));
-}

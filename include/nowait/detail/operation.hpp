@@ -33,7 +33,8 @@
 //     its driver has let go of everything.
 //
 // Because resumption goes through rule 2 and 3 only, an operation may be armed before the coroutine is suspended: nothing
-// can end it until control is back in the loop. So await_ready() does all the work, and await_suspend() only leaves.
+// can end it until control is back in the loop. So await_ready() does all the work (or, where a description can make the first
+// attempt by itself, the awaiter's constructor), and await_suspend() only leaves.
 #pragma once
 
 #include <nowait/config.hpp>
