@@ -103,15 +103,15 @@ function(nowait_add_asio_adaptor name boost)
     endif()
 endfunction()
 
-# nowait_asio: the stand-alone Asio, which the tests and benchmarks need and the library does not.
+# nowait_asio: the stand-alone Asio, which tests, some examples and benchmarks need and the library does not.
 function(nowait_find_asio)
     if(TARGET nowait_asio)
         return()
     endif()
     find_path(NOWAIT_ASIO_INCLUDE_DIR asio.hpp)
     if(NOT NOWAIT_ASIO_INCLUDE_DIR)
-        message(FATAL_ERROR "tests and benchmarks need the stand-alone Asio (Debian: libasio-dev); without it set "
-            "NOWAIT_BUILD_TESTS=OFF and NOWAIT_BUILD_BENCH=OFF")
+        message(FATAL_ERROR "tests, examples and benchmarks need the stand-alone Asio (Debian: libasio-dev); without it set "
+            "NOWAIT_BUILD_TESTS=OFF, NOWAIT_BUILD_EXAMPLES=OFF and NOWAIT_BUILD_BENCH=OFF")
     endif()
     add_library(nowait_asio INTERFACE)
     target_include_directories(nowait_asio SYSTEM INTERFACE ${NOWAIT_ASIO_INCLUDE_DIR})

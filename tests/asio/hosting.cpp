@@ -112,7 +112,7 @@ TEST_CASE("what happens outside a pass stirs the host, and a timer bounds the re
     CHECK(guest.host.stirs == before + 1);
     const auto until = guest.settle();
     CHECK(until < time_point::max());
-    CHECK(until > std::chrono::steady_clock::now() + std::chrono::minutes(50));
+    CHECK(until > std::chrono::steady_clock::now());
     CHECK(guest.host.stirs == before + 1); // nothing in a pass does
     guest.runtime.request_stop();
     (void)guest.settle();

@@ -94,7 +94,7 @@ public:
         if (watch_)
             (void)watch_->release(); // the number is the driver's
         watch_.reset();
-        over_ = true;
+        over_.store(true, std::memory_order_relaxed);
         thread_.store(
             0, std::memory_order_relaxed); // what is sent from here on goes to the inbox, which will refuse
         runtime_.reset();
@@ -145,7 +145,7 @@ public:
     // --- the loop's thread ---------------------------------------------------------------------------------------------------
 
     /// The runtime is over, or on its way there: nothing is started or called any more.
-    [[nodiscard]] bool over() const noexcept { return over_; }
+    [[nodiscard]] bool over() const noexcept { return over_.load(std::memory_order_relaxed); }
     [[nodiscard]] detail::loop& get_loop() const noexcept { return *loop_; }
     [[nodiscard]] runtime& get_runtime() noexcept { return *runtime_; }
     /// A handler may be called in place: this is the inside of run().
@@ -313,8 +313,8 @@ private:
     bool passing_ = false;   // a handler may run the io_context inside itself: passes do not nest
     bool watching_ = false;
     bool counted_ = false; // our one count of work
-    bool over_ = false;
     std::exception_ptr thrown_;
+    detail::real_sync::atomic<bool> over_{false}; // relaxed: others are told by a refused post
     detail::real_sync::atomic<bool> context_gone_{false};
     detail::real_sync::atomic<unsigned long> thread_{0};
     detail::real_sync::atomic<unsigned> references_{1};
@@ -358,7 +358,7 @@ inline asio_core& core_of(net::execution_context& context) {
     asio_core* found = nullptr;
     if (net::has_service<asio_service>(context))
         found = net::use_service<asio_service>(context).core();
-    if (found == nullptr)
+    if (found == nullptr || found->over())
         throw std::system_error(std::make_error_code(std::errc::invalid_argument),
                                 "nowait: no asio_runtime or asio_guest behind this executor");
     return *found;

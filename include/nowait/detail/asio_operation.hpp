@@ -21,6 +21,7 @@
 #include <nowait/detail/operation.hpp>
 
 #include <cerrno>
+#include <concepts>
 #include <exception>
 #include <memory>
 #include <new>
@@ -28,6 +29,7 @@
 #include <system_error>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 NOWAIT_BEGIN_ASIO_NAMESPACE
@@ -260,13 +262,16 @@ template <class Executor>
 [[nodiscard]] bool runs_here(const asio_core& core, const Executor& executor) noexcept {
     if constexpr (requires { executor.core(); }) {
         return &executor.core() == &core;
-    } else if constexpr (std::is_same_v<Executor, net::io_context::executor_type>) {
+    } else if constexpr (requires {
+                             { executor.context() } -> std::same_as<net::io_context&>;
+                         }) {
         return &executor.context() == &core.context();
     } else if constexpr (std::is_same_v<Executor, net::any_io_executor>) {
-        if (const auto* ours = executor.template target<asio_executor>())
-            return &ours->core() == &core;
-        const auto* hosts = executor.template target<net::io_context::executor_type>();
-        return hosts != nullptr && &hosts->context() == &core.context();
+        // Asked by type first: early versions of target() give the pointer whatever it points to.
+        if (executor.target_type() == typeid(asio_executor))
+            return &executor.template target<asio_executor>()->core() == &core;
+        return executor.target_type() == typeid(net::io_context::executor_type) &&
+               &executor.template target<net::io_context::executor_type>()->context() == &core.context();
     } else {
         return false;
     }
@@ -303,7 +308,7 @@ public:
         asio_core& core = object.core();
         if (core.here()) {
             const detail::loop_visit visiting(core.get_loop());
-            make(core, object, executor, std::move(kind), std::move(handler))->begin(true);
+            make(core, object, executor, std::move(kind), std::move(handler))->begin(&executor);
             return;
         }
         asio_operation* const made = make(core, object, executor, std::move(kind), std::move(handler));
@@ -316,7 +321,7 @@ public:
             if (to.over())
                 self.discard();
             else
-                self.begin(false);
+                self.begin(nullptr);
             to.work_finished();
             on.release();
         };
@@ -360,10 +365,11 @@ private:
         return made;
     }
 
-    void begin(bool inside_initiation) noexcept {
+    /// `initiated`: the object's executor, inside the initiating function; null when it was posted.
+    void begin(const IoExecutor* initiated) noexcept {
         if (cancel_arrived_) {
             aborted_ = true;
-            end_at_once(inside_initiation);
+            end_at_once(initiated);
             return;
         }
         ::new (static_cast<void*>(&operation_))
@@ -377,7 +383,7 @@ private:
             },
             this);
         if (operation_.start()) {
-            end_at_once(inside_initiation);
+            end_at_once(initiated);
             return;
         }
         waits_ = true;
@@ -388,8 +394,20 @@ private:
         core_.stir(); // what has been armed is to be submitted
     }
 
-    /// Ended by the first attempt.
-    void end_at_once(bool inside_initiation) noexcept {
+    /// Ended by the first attempt. It completes later, or, if the handler names an executor for immediate completions, there.
+    void end_at_once(const IoExecutor* initiated) noexcept {
+#if NOWAIT_ASIO_HAS_IMMEDIATE_EXECUTOR
+        using immediate = net::associated_immediate_executor<Handler, IoExecutor>;
+        if constexpr (!requires {
+                          typename immediate::asio_associated_immediate_executor_is_unspecialised;
+                      }) {
+            if (initiated != nullptr) {
+                const auto there = immediate::get(handler_, *initiated);
+                end_and([&there](auto&& called, tracked_executor*) { execute_on(there, std::move(called)); });
+                return;
+            }
+        }
+#endif
         if (direct_) {
             invoke = [](detail::posted_base& node) noexcept {
                 auto& self = static_cast<asio_operation&>(node);
@@ -400,12 +418,31 @@ private:
             };
             (void)core_.send(*this);
         } else {
-            complete(!inside_initiation);
+            complete(initiated == nullptr);
         }
     }
 
     /// Ends, and calls the handler or sends it to its executor. `may_block`: not inside the initiating function.
     void complete(bool may_block) noexcept {
+        end_and([may_block](auto&& called, tracked_executor* executor) {
+            if (executor == nullptr) {
+                called();
+                return;
+            }
+            const auto allocator = called.get_allocator();
+            if (may_block)
+                execute_on(net::prefer(*executor, net::execution::blocking.possibly,
+                                       net::execution::allocator(allocator)),
+                           std::move(called));
+            else
+                execute_on(net::prefer(net::require(*executor, net::execution::blocking.never),
+                                       net::execution::allocator(allocator)),
+                           std::move(called));
+        });
+    }
+
+    template <class Deliver>
+    void end_and(Deliver deliver) noexcept {
         asio_core& core = core_;
         if (!let_canceller_go()) { // its node is on its way here
             ended_ = true;
@@ -417,25 +454,15 @@ private:
         try {
             auto arguments = aborted_ ? kind_.failure(net::error::operation_aborted)
                                       : kind_.arguments(operation_.take_result());
-            Handler handler(std::move(handler_));
-            std::optional<tracked_executor> executor(std::move(executor_));
-            const bool direct = direct_;
-            destroy(net::get_associated_allocator(handler));
-            if (direct) {
-                std::apply([&handler](auto&... each) { std::move(handler)(std::move(each)...); }, arguments);
-                return;
+            bound_handler<Handler, decltype(arguments)> called{std::move(handler_), std::move(arguments)};
+            if (direct_) {
+                destroy(called.get_allocator());
+                deliver(std::move(called), nullptr);
+            } else {
+                tracked_executor executor(std::move(*executor_));
+                destroy(called.get_allocator());
+                deliver(std::move(called), &executor);
             }
-            using bound = bound_handler<Handler, decltype(arguments)>;
-            auto allocator = net::get_associated_allocator(handler);
-            bound called{std::move(handler), std::move(arguments)};
-            if (may_block)
-                execute_on(net::prefer(*executor, net::execution::blocking.possibly,
-                                       net::execution::allocator(allocator)),
-                           std::move(called));
-            else
-                execute_on(net::prefer(net::require(*executor, net::execution::blocking.never),
-                                       net::execution::allocator(allocator)),
-                           std::move(called));
         } catch (...) {
             core.caught(std::current_exception());
         }

@@ -150,8 +150,14 @@ public:
     explicit asio_stream_end(Context& context, Handle handle = {})
         : asio_stream_end(executor_type(context.get_executor()), std::move(handle)) {}
 
-    asio_stream_end(asio_stream_end&&) noexcept = default;
-    asio_stream_end& operator=(asio_stream_end&&) noexcept = default;
+    /// What is moved from is like a closed one, on the same executor.
+    asio_stream_end(asio_stream_end&& other) noexcept
+        : executor_(other.executor_), object_(std::move(other.object_)) {}
+    asio_stream_end& operator=(asio_stream_end&& other) noexcept {
+        executor_ = other.executor_;
+        object_ = std::move(other.object_);
+        return *this;
+    }
     /// Closes, as close().
     ~asio_stream_end() = default;
 
