@@ -6,6 +6,33 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
+namespace {
+
+/// The mailbox that a worker has posted to last. It stays valid although its loop may end as soon as it has the last post: a
+/// reference for each job would cost two atomic instructions, and most jobs come from the same loop.
+class kept_mailbox {
+public:
+    void keep(mailbox* box) noexcept {
+        if (box == box_)
+            return;
+        box->acquire();
+        if (box_ != nullptr)
+            box_->release();
+        box_ = box;
+    }
+    [[nodiscard]] bool is(const mailbox* box) const noexcept { return box == box_; }
+    ~kept_mailbox() {
+        if (box_ != nullptr)
+            box_->release();
+    }
+
+private:
+    mailbox* box_ = nullptr;
+};
+thread_local kept_mailbox kept;
+
+} // namespace
+
 blocking_job_base::blocking_job_base(const blocking_traits& how) noexcept {
     account = how.account;
     keyed = how.keyed;
@@ -14,14 +41,40 @@ blocking_job_base::blocking_job_base(const blocking_traits& how) noexcept {
     interruptible = how.interruptible;
     abandonable = how.abandonable;
     wake.of = this;
-    ended = [](pool_job& raw, int code) noexcept {
-        auto& self = static_cast<blocking_job_base&>(raw);
-        self.error = code;
-        mailbox* const to = self.box;
-        (void)to->post(self.wake); // refused: the loop is going, and its operation looks after the job
+}
+
+void blocking_job_base::tell_end(pool_job& raw, int code) noexcept {
+    // The operation waits for this, or, in its destructor, for the pool's release: its loop is there until the post.
+    auto& self = static_cast<blocking_job_base&>(raw);
+    self.error = code;
+    mailbox* const to = self.box;
+    const bool own_reference = self.abandonable;
+    const bool safe = kept.is(to);
+    if (!safe)
+        to->acquire();
+    (void)to->post(self.wake); // refused: the loop is going, and its operation looks after the job
+    if (!safe)
         to->release();
-    };
-    release = [](pool_job& raw) noexcept { static_cast<blocking_job_base&>(raw).drop(); };
+    if (own_reference)
+        to->release();
+}
+
+bool blocking_job_base::let_go(pool_job& raw) noexcept {
+    auto& self = static_cast<blocking_job_base&>(raw);
+    switch (self.holders_.exchange(pool_has_left, std::memory_order_acq_rel)) {
+    case operation_has_left:
+        self.destroy_(self);
+        return false;
+    case operation_waits:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void blocking_job_base::keep_mailbox() const noexcept {
+    if (!abandonable) // its operation may have gone, and the loop too
+        kept.keep(box);
 }
 
 bool blocking_operation_base::may_start() noexcept {
@@ -42,11 +95,13 @@ bool blocking_operation_base::submit(blocking_job_base* job) noexcept {
         static_cast<blocking_job_base::wake_node&>(node).of->operation->told();
     };
     job->box = &home().remote();
-    job->box->acquire();
+    if (job->abandonable)
+        job->box->acquire();
     error_ = submit_job(*pool_, *job);
     if (error_ != 0) {
-        job->box->release();
-        job->drop(); // the pool's reference
+        if (job->abandonable)
+            job->box->release();
+        job->taken_back();
         return true;
     }
     home().counters_of(operation_kind::blocking).punted.add();
@@ -65,13 +120,13 @@ void blocking_operation_base::told() noexcept {
 
 /// True: the end will not be told, and the job is ours alone (or its worker's, which has been told so).
 bool blocking_operation_base::take_back() noexcept {
-    if (cancel_job(*pool_, *job_)) {
-        job_->drop();
-    } else if (!job_->abandonable || !job_->claim_end()) {
+    if (cancel_job(*pool_, *job_))
+        job_->taken_back();
+    else if (!job_->abandonable || !job_->claim_end())
         return false;
-    }
     waiting_ = false;
-    job_->box->release();
+    if (job_->abandonable)
+        job_->box->release();
     return true;
 }
 
@@ -108,11 +163,14 @@ blocking_operation_base::~blocking_operation_base() {
         if (home().forked())
             return; // its workers stayed with the parent
         stop_interrupting();
-        if (!take_back())
-            outwait_job(*pool_, *job_);
+        if (!take_back()) {
+            outwait_job(*pool_, *job_, [](pool_job& raw) noexcept {
+                return static_cast<blocking_job_base&>(raw).await_pool();
+            });
+        }
     }
     if (job_ != nullptr)
-        job_->drop();
+        job_->leave();
     if (how_.pool != nullptr)
         release_pool(*how_.pool);
 }

@@ -56,12 +56,16 @@ punted_transfer::punted_transfer(transfer& of, loop& home, transfer_returns& bac
     back_.acquire();
     account = bounded ? work_account::bounded : work_account::unbounded;
     interruptible = !bounded;
-    run = &perform;
-    ended = [](pool_job& raw, int error) noexcept {
-        auto& self = static_cast<punted_transfer&>(raw);
-        self.give_back(error != 0 ? -error : self.result);
-    };
-    release = [](pool_job& raw) noexcept { static_cast<punted_transfer&>(raw).drop(); };
+    static constexpr pool_job_functions mine{&perform,
+                                             [](pool_job& raw, int error) noexcept {
+                                                 auto& self = static_cast<punted_transfer&>(raw);
+                                                 self.give_back(error != 0 ? -error : self.result);
+                                             },
+                                             [](pool_job& raw) noexcept {
+                                                 static_cast<punted_transfer&>(raw).drop();
+                                                 return false; // nobody waits for it
+                                             }};
+    functions = &mine;
     timer_.of = this;
     timer_.on_expiry = [](timer_node& node) noexcept {
         punted_transfer& self = *static_cast<embedded_timer&>(node).of;

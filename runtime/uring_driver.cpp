@@ -494,7 +494,12 @@ private:
         take_over(target);
         const bool more = (cqe_flags & IORING_CQE_F_MORE) != 0;
         if (target == &waker_) {
-            take_wakes();
+            // A poll that goes on reports every write, whatever the count says: reading it would be a system call for each wake. Who
+            // arms it again, or lets somebody else watch, needs it to be 0.
+            if (more && !watched_)
+                counters.wakes.add();
+            else
+                take_wakes();
             if (!more) {
                 --held_;
                 if (result == -EINVAL)

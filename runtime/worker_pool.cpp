@@ -245,11 +245,11 @@ bool cancel_job(worker_pool_state& pool, pool_job& job) noexcept {
     return pool.cancel(job) == job_removal::removed;
 }
 
-void outwait_job(worker_pool_state& pool, pool_job& job) noexcept {
+void outwait_job(worker_pool_state& pool, pool_job& job, bool (*await_release)(pool_job&) noexcept) noexcept {
     interrupt_backoff backoff;
     for (;;) {
         const std::uint32_t seen = pool.host().changes();
-        if (!job.await_end())
+        if (!await_release(job))
             return;
         (void)pool.cancel(job); // interrupts it
         pool.host().await_change(seen, job.interruptible ? pool.host().now() + backoff.next()

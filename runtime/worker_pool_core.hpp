@@ -104,11 +104,12 @@ public:
             ++a.queued;
             what.at = job::stage::queued;
             if (what.keyed) {
+                what.make_key_places();
                 if (job* const first = a.find(what.key); first != nullptr) {
-                    what.in_line.link_before(first->in_line); // the ring's end
+                    what.in_keys().in_line.link_before(first->in_keys().in_line); // the ring's end
                     return 0;
                 }
-                a.line_of(what.key).push_back(what.in_table);
+                a.line_of(what.key).push_back(what.in_keys().in_table);
             }
             a.ready.push_back(what);
             next = choose(a, what.parallel);
@@ -147,12 +148,10 @@ public:
 
     /// Tells the end of a job, unless somebody else has claimed that, and lets go of it.
     void tell(job& what, int error) noexcept {
-        bool awaited = false;
-        if (what.claim_end(awaited))
-            what.ended(what, error);
-        if (awaited)
+        if (!what.abandonable || what.claim_end())
+            what.functions->ended(what, error);
+        if (what.functions->release(what)) [[unlikely]]
             host_.changed();
-        what.release(what);
     }
 
     // --- the end --------------------------------------------------------------------------------------------------------
@@ -212,7 +211,7 @@ public:
         a.all.for_each([](membership& each) {
             // Told under the lock: the worker lets go of the job only after it has taken the lock once more.
             if (job* const what = each.of.running; what != nullptr && what->abandonable && what->claim_end())
-                what->ended(*what, ECANCELED);
+                what->functions->ended(*what, ECANCELED);
         });
     }
     /// Work that nobody will run any more.
@@ -420,20 +419,20 @@ private:
     /// Takes the first one of its key out of the table and gives its place there to the next. Returns: that one.
     [[nodiscard]] job* next_in_line(job& first) noexcept {
         job* next = nullptr;
-        if (first.in_line.linked()) {
-            next = &static_cast<typename job::place&>(*first.in_line.after).job;
-            next->in_table.link_before(first.in_table);
-            first.in_line.unlink();
+        if (first.in_keys().in_line.linked()) {
+            next = &static_cast<typename job::place&>(*first.in_keys().in_line.after).job;
+            next->in_keys().in_table.link_before(first.in_keys().in_table);
+            first.in_keys().in_line.unlink();
         }
-        first.in_table.unlink();
+        first.in_keys().in_table.unlink();
         return next;
     }
 
     void remove(account& a, job& what) noexcept {
         --a.queued;
         no_child_any_more(a, what);
-        if (what.keyed && !what.in_table.linked()) {
-            what.in_line.unlink(); // it waits behind another of its key
+        if (what.keyed && !what.in_keys().in_table.linked()) {
+            what.in_keys().in_line.unlink(); // it waits behind another of its key
             return;
         }
         if (what.keyed) {
@@ -448,16 +447,17 @@ private:
     void take_queued(account& a, list<job>& to) noexcept {
         for (auto& line : a.keys) {
             line.for_each([&](typename job::place& first) {
-                while (first.job.in_line.linked()) {
-                    job& next = static_cast<typename job::place&>(*first.job.in_line.after).job;
-                    next.in_line.unlink();
+                while (first.job.in_keys().in_line.linked()) {
+                    job& next = static_cast<typename job::place&>(*first.job.in_keys().in_line.after).job;
+                    next.in_keys().in_line.unlink();
                     take_one(a, next, to);
                 }
             });
         }
         while (!a.ready.empty()) {
             job& next = a.ready.pop_front();
-            next.in_table.unlink();
+            if (next.keyed)
+                next.in_keys().in_table.unlink();
             take_one(a, next, to);
         }
         a.exhausted = false;
@@ -517,7 +517,8 @@ private:
         a.ready.for_each(forget);
         for (auto& line : a.keys) {
             line.for_each([&](typename job::place& first) {
-                for (list_node* at = first.job.in_line.after; at != &first.job.in_line; at = at->after)
+                for (list_node* at = first.job.in_keys().in_line.after; at != &first.job.in_keys().in_line;
+                     at = at->after)
                     forget(static_cast<typename job::place&>(*at).job);
             });
         }
@@ -645,7 +646,7 @@ private:
         const bool interruptible = what.interruptible;
         if (interruptible)
             host_.admit_interrupts(true);
-        what.run(what);
+        what.functions->run(what);
         if (interruptible) {
             w.region.leave();
             host_.admit_interrupts(false);

@@ -54,33 +54,52 @@ struct blocking_traits {
     std::uint64_t key = 0;
 };
 
-/// The function and its outcome, apart from the awaiting frame, because abandoned work outlives that. Two references: the
-/// operation's, which ends with it, and the pool's.
+/// The function and its outcome, apart from the awaiting frame, because abandoned work outlives that. The operation frees it, or
+/// the pool if it lets go of it later.
 class NOWAIT_API blocking_job_base : public pool_job {
 public:
     struct wake_node : ready_node {
         blocking_job_base* of = nullptr;
     } wake;
-    mailbox* box = nullptr;
+    mailbox* box = nullptr; ///< of the awaiting loop; only abandonable work needs a reference
     blocking_operation_base* operation = nullptr; ///< on its loop's thread only
     int error = 0;
 
     explicit blocking_job_base(const blocking_traits& how) noexcept;
-    void drop() noexcept {
-        // acq_rel: the last one sees the outcome that it destroys.
-        if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+
+    /// The operation's last touch.
+    void leave() noexcept {
+        // Acquire pairs with the pool's exchange: what it did before it let go is over.
+        if (holders_.load(std::memory_order_acquire) == pool_has_left ||
+            holders_.exchange(operation_has_left, std::memory_order_acq_rel) == pool_has_left)
             destroy_(*this);
     }
+    /// For the operation's destructor. False: the pool has left.
+    [[nodiscard]] bool await_pool() noexcept {
+        std::uint32_t seen = both;
+        return holders_.compare_exchange_strong(seen, operation_waits, std::memory_order_acq_rel,
+                                                std::memory_order_acquire) ||
+               seen == operation_waits;
+    }
+    /// The pool has given it back: it never ran.
+    void taken_back() noexcept { holders_.store(pool_has_left, std::memory_order_relaxed); }
 
     static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
     static void operator delete(void* memory) noexcept { frame_pool::deallocate(memory); }
 
 protected:
     ~blocking_job_base() = default;
+    /// On the worker, first: what tells the end needs the loop's mailbox, also when the loop ends right after.
+    void keep_mailbox() const noexcept;
+
+    static void tell_end(pool_job& raw, int code) noexcept;
+    static bool let_go(pool_job& raw) noexcept;
+
     void (*destroy_)(blocking_job_base&) noexcept = nullptr;
 
 private:
-    real_sync::atomic<unsigned> references_{2};
+    static constexpr std::uint32_t both = 0, pool_has_left = 1, operation_has_left = 2, operation_waits = 3;
+    real_sync::atomic<std::uint32_t> holders_{both};
 };
 
 /// What the function gives, without reference.
@@ -104,7 +123,8 @@ public:
 
     blocking_job(F&& what, const blocking_traits& how)
         : blocking_job_base(how), function_(std::in_place, std::move(what)) {
-        run = &perform;
+        static constexpr pool_job_functions mine{&perform, &tell_end, &let_go};
+        functions = &mine;
         destroy_ = [](blocking_job_base& self) noexcept { delete static_cast<blocking_job*>(&self); };
     }
 
@@ -113,6 +133,7 @@ public:
 private:
     static void perform(pool_job& raw) noexcept {
         auto& self = static_cast<blocking_job&>(static_cast<blocking_job_base&>(raw));
+        self.keep_mailbox();
         try {
             if constexpr (std::is_void_v<value>) {
                 blocking_outcome<F>::call(*self.function_, self);

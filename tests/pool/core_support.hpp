@@ -15,17 +15,22 @@ struct basic_plain_job : nowait::detail::basic_pool_job<Sync> {
     using base = nowait::detail::basic_pool_job<Sync>;
 
     explicit basic_plain_job(std::function<void()> work = [] {}) : what(std::move(work)) {
-        this->run = [](base& raw) noexcept {
-            auto& self = static_cast<basic_plain_job&>(raw);
-            ++self.runs;
-            self.what();
-        };
-        this->ended = [](base& raw, int code) noexcept {
-            auto& self = static_cast<basic_plain_job&>(raw);
-            ++self.ends;
-            self.error = code;
-        };
-        this->release = [](base& raw) noexcept { ++static_cast<basic_plain_job&>(raw).releases; };
+        static constexpr nowait::detail::basic_pool_job_functions<Sync> mine{
+            [](base& raw) noexcept {
+                auto& self = static_cast<basic_plain_job&>(raw);
+                ++self.runs;
+                self.what();
+            },
+            [](base& raw, int code) noexcept {
+                auto& self = static_cast<basic_plain_job&>(raw);
+                ++self.ends;
+                self.error = code;
+            },
+            [](base& raw) noexcept {
+                ++static_cast<basic_plain_job&>(raw).releases;
+                return false;
+            }};
+        this->functions = &mine;
     }
     basic_plain_job& with_key(std::uint64_t value) {
         this->keyed = true;

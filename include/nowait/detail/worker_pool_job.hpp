@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <new>
 
 NOWAIT_BEGIN_NAMESPACE
 
@@ -79,65 +80,75 @@ private:
     typename Sync::template atomic<std::uint32_t> word_{0}; // bit 0: open; above it: sends in progress
 };
 
+template <class Sync>
+struct basic_pool_job;
+
+/// What a job does, and how its submitter hears of it.
+template <class Sync>
+struct basic_pool_job_functions {
+    void (*run)(basic_pool_job<Sync>&) noexcept;              ///< on a worker, under no lock
+    void (*ended)(basic_pool_job<Sync>&, int error) noexcept; ///< it has run (0), or never will
+    /// The pool's last touch. True: a thread waits for it by the host's means.
+    bool (*release)(basic_pool_job<Sync>&) noexcept;
+};
+
 /// What stands in a pool's queue. The submitter owns the memory; the pool uses it from a submit() that succeeded until
-/// release(), and calls ended() exactly once in between, unless the submitter has claimed the end for itself.
+/// release(), and calls ended() exactly once in between, unless the submitter has claimed the end of abandonable work for itself.
 template <class Sync>
 struct basic_pool_job : list_node {
     /// Where the job stands. Under its account's lock.
     enum class stage : std::uint8_t { outside, queued, running, over };
 
-    void (*run)(basic_pool_job&) noexcept = nullptr;              ///< on a worker, under no lock
-    void (*ended)(basic_pool_job&, int error) noexcept = nullptr; ///< it has run (0), or never will
-    void (*release)(basic_pool_job&) noexcept = nullptr;          ///< the pool's last touch
-
     // Written by the submitter, before:
+    const basic_pool_job_functions<Sync>* functions = nullptr;
+    std::uint64_t key = 0;
     work_account account = work_account::bounded;
     bool keyed = false;
     bool parallel = false;
     bool interruptible = false;
     bool abandonable = false;
-    std::uint64_t key = 0;
-
-    /// Somebody has asked the job to end early. Set before the first signal is sent; the job may look at it.
-    typename Sync::template atomic<bool> interrupted{false};
-
-    /// Claims the telling of the end; the first one gets it. Acquire and release: what was done before is seen by whoever comes
-    /// second.
-    [[nodiscard]] bool claim_end(bool& awaited) noexcept {
-        const std::uint32_t old = told_.exchange(told, std::memory_order_acq_rel);
-        awaited = old == open_and_awaited;
-        return old != told;
-    }
-    [[nodiscard]] bool claim_end() noexcept {
-        bool awaited = false;
-        return claim_end(awaited);
-    }
-    [[nodiscard]] bool end_claimed() const noexcept { return told_.load(std::memory_order_relaxed) == told; }
-    /// For a thread that waits for the end by the host's means. False: it is over.
-    [[nodiscard]] bool await_end() noexcept {
-        std::uint32_t seen = open;
-        return told_.compare_exchange_strong(seen, open_and_awaited, std::memory_order_acq_rel,
-                                             std::memory_order_acquire) ||
-               seen == open_and_awaited;
-    }
 
     // The pool's own.
+    stage at = stage::outside;
+    /// Somebody has asked the job to end early. Set before the first signal is sent; the job may look at it.
+    typename Sync::template atomic<bool> interrupted{false};
+    void* worker = nullptr;    // that runs it, if it can be signalled
+    void* submitter = nullptr; // the worker whose own work has submitted it and waits
+
+    /// Of abandonable work, the end is told by whoever claims it first: its worker, or who abandons it. Acquire and release: what
+    /// was done before is seen by whoever comes second.
+    [[nodiscard]] bool claim_end() noexcept { return !told_.exchange(true, std::memory_order_acq_rel); }
+    [[nodiscard]] bool end_claimed() const noexcept { return told_.load(std::memory_order_relaxed); }
+
     struct place : list_node {
         explicit place(basic_pool_job& self) noexcept : job(self) {}
         basic_pool_job& job;
     };
-    place in_table{*this};  // the first job of a key, in the table of keys
-    place in_line{*this};   // all jobs of a key, in a ring; the first one runs or stands in the ready queue
-    void* worker = nullptr; // that runs it, if it can be signalled
-    void* submitter = nullptr; // the worker whose own work has submitted it and waits
-    stage at = stage::outside;
+    struct key_places {
+        explicit key_places(basic_pool_job& self) noexcept : in_table(self), in_line(self) {}
+        place in_table; // the first job of a key, in the table of keys
+        place in_line;  // all jobs of a key, in a ring; the first one runs or stands in the ready queue
+    };
+    /// Of work with a key. Made when it is submitted: most work has none, and does not touch the memory.
+    [[nodiscard]] key_places& in_keys() noexcept { return in_keys_; }
+    void make_key_places() noexcept { ::new (static_cast<void*>(&in_keys_)) key_places(*this); }
+
+    basic_pool_job() noexcept {}
+    basic_pool_job(const basic_pool_job&) = delete;
+    basic_pool_job& operator=(const basic_pool_job&) = delete;
 
 private:
-    static constexpr std::uint32_t open = 0, told = 1, open_and_awaited = 2;
-    typename Sync::template atomic<std::uint32_t> told_{open};
+    typename Sync::template atomic<bool> told_{false};
+    union {
+        key_places in_keys_;
+    };
+
+protected:
+    ~basic_pool_job() {} // the places are links only: whoever submitted it has seen it leave the pool
 };
 
 using pool_job = basic_pool_job<real_sync>;
+using pool_job_functions = basic_pool_job_functions<real_sync>;
 
 } // namespace detail
 NOWAIT_END_NAMESPACE
