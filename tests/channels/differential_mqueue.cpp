@@ -1,4 +1,4 @@
-// The priority queue against the kernel's own POSIX message queue: the same random calls on both, from a
+// The priority queue, and the channel made of it, against the kernel's own POSIX message queue: the same random calls on both, from a
 // printed seed. After each call the same result, the same errno, the same message and priority, the same
 // count (mq_getattr) and the same readiness (poll). A failure is shrunk to a short list of calls.
 //
@@ -12,6 +12,8 @@
 #include "catch.hpp"
 #include "priority_support.hpp"
 
+#include <nowait/mqueue_channel.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -22,7 +24,9 @@
 #include <fstream>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fcntl.h>
@@ -132,6 +136,64 @@ private:
     int error_ = 0;
 };
 
+// The channel itself, by its try_ calls. Measured, it knows what each message counts and refuses what is too long; otherwise
+// all count the same, which is the shorter path, and lengths are the caller's business.
+template <class Channel, bool Measured>
+class channel_calls {
+public:
+    channel_calls(std::uint64_t max_messages, std::uint64_t message_size)
+        : channel_(make(max_messages, message_size)), message_size_(message_size) {}
+
+    int send(std::string message, unsigned priority) {
+        if (!Measured && priority < priority_levels && message.size() > message_size_)
+            return EMSGSIZE;
+        const std::string before = message;
+        const auto sent = channel_.try_send(message, priority);
+        if (!sent && message != before)
+            throw std::logic_error("a message that was not sent has changed");
+        return sent ? 0 : sent.error().value();
+    }
+    int receive(std::string& message, unsigned& priority, std::size_t buffer_size) {
+        if (buffer_size < message_size_)
+            return EMSGSIZE;
+        auto got = channel_.try_receive();
+        if (!got)
+            return got.error().value();
+        message = std::move(got->value);
+        priority = got->priority;
+        return 0;
+    }
+    [[nodiscard]] std::size_t size() const { return channel_.size(); }
+    [[nodiscard]] bool readable() const { return !channel_.empty(); }
+    [[nodiscard]] bool writable() const { return channel_.size() < channel_.capacity() && channel_.sound(); }
+
+private:
+    static Channel make(std::uint64_t max_messages, std::uint64_t message_size) {
+        typename Channel::options wanted;
+        wanted.capacity = max_messages;
+        if (Measured) {
+            wanted.message_bytes = message_size;
+            wanted.size_of = [](const std::string& s) noexcept -> std::uint64_t { return s.size(); };
+        }
+        auto made = Channel::create(wanted);
+        if (!made)
+            throw std::system_error(made.error(), "channel");
+        return std::move(*made);
+    }
+
+    Channel channel_;
+    std::uint64_t message_size_;
+};
+
+template <class Queue>
+struct calls_on {
+    using type = nonblocking_queue<Queue>;
+};
+template <class Channel, bool Measured>
+struct calls_on<channel_calls<Channel, Measured>> {
+    using type = channel_calls<Channel, Measured>;
+};
+
 // Errors put in on purpose, to see that they are found.
 enum class sabotage { none, low_bit_of_priority_lost, full_before_size };
 
@@ -159,7 +221,7 @@ public:
     }
 
 private:
-    nonblocking_queue<Queue> queue_;
+    typename calls_on<Queue>::type queue_;
     sabotage wrong_;
 };
 
@@ -321,9 +383,15 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 
 } // namespace
 
+using channel_of_equals = channel_calls<nowait::mqueue_channel<std::string>, false>;
+using local_channel_of_equals =
+    channel_calls<nowait::local_mqueue_channel<std::string, nowait::bitmap_index>, false>;
+using measured_channel = channel_calls<nowait::mqueue_channel<std::string>, true>;
+
 TEMPLATE_TEST_CASE("priority queue: random calls do what they do to a POSIX queue",
                    "[priority][differential]", tree_queue<std::string>, bitmap_queue<std::string>,
-                   uncached_tree_queue<std::string>) {
+                   uncached_tree_queue<std::string>, channel_of_equals, local_channel_of_equals,
+                   measured_channel) {
     const std::uint64_t seed = from_environment("NOWAIT_DIFFERENTIAL_SEED", std::random_device{}());
     const std::uint64_t calls = from_environment("NOWAIT_DIFFERENTIAL_CALLS", 200'000);
     std::printf("queue against the kernel: NOWAIT_DIFFERENTIAL_SEED=%llu, %llu calls\n",
