@@ -67,11 +67,11 @@ public:
     /// False for a moved-from handle.
     [[nodiscard]] bool valid() const noexcept { return core_ != nullptr; }
 
-    /// No more sends: waiting senders end with broken_pipe and keep their messages. What is queued can still be received;
-    /// then receivers get broken_pipe. Closing twice is harmless.
+    /// No more sends: waiting senders end with broken_pipe and keep their messages. What is queued, and what a place was reserved
+    /// for before, can still be received; then receivers get broken_pipe. Closing twice is harmless.
     void close() const noexcept { end(Core::ending::drains); }
 
-    /// Closes, and destroys what is queued (each message once, outside the lock, before abort() returns).
+    /// Closes, and destroys what is queued (each message once, outside the lock, before abort() returns). Reservations are void.
     void abort() const noexcept { end(Core::ending::drops); }
 
     /// Messages queued. A snapshot, as all of these.
