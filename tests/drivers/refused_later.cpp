@@ -152,7 +152,9 @@ TEST_CASE("refused between two runs, and before the first one") {
             nowait::pipe_pair pipe = nowait::make_pipe().value();
             CHILD_REQUIRE(self.run(one_wait(pipe)).value_or(1) == 0);
             CHILD_REQUIRE(self.driver() == "poll");
-            CHILD_REQUIRE(self.driver_reason() == "because io_uring_setup: EPERM");
+            // Which call it was that could not be made depends on the ring's flags.
+            CHILD_REQUIRE(self.driver_reason().starts_with("because io_uring_") &&
+                          self.driver_reason().ends_with(": EPERM"));
             CHILD_REQUIRE(self.stats().driver_fallbacks == 1);
             return 0;
         });

@@ -1,6 +1,8 @@
 // A kernel that is short of memory: smaller rings, submissions that are taken in part.
 #include "drivers_support.hpp"
 
+#include <nowait/detail/system.hpp>
+
 #include <atomic>
 #include <thread>
 
@@ -238,7 +240,8 @@ TEST_CASE("US-08 a kernel that does not know multishot polls: one downgrade, no 
     no_multishot = false;
     CHECK(first.value_or(9) == 0);
     CHECK(second.value_or(9) == 0);
-    CHECK(until_known >= 1);
+    // Where the feature is masked, none is tried.
+    CHECK((until_known >= 1) == nowait::detail::real_system().has(nowait::detail::feature::multishot_poll));
     CHECK(until_known <= 21); // those that were on their way, and the one that wakes the loop
     CHECK(multishots == until_known);
     CHECK(after.submissions - before.submissions <= 3 * 20 + 10); // a poll each, and its removal at most
