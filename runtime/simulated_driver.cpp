@@ -9,8 +9,6 @@
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
-namespace {} // namespace
-
 simulated_driver::simulated_driver(simulated_world& in, flavour kind) : world_(in), flavour_(kind) {
     world_.enlist(*this);
 }

@@ -22,7 +22,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto canceled = std::errc::operation_canceled;
 constexpr auto not_now = std::errc::resource_unavailable_try_again;
 
 void run(task<> what) {
