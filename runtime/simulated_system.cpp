@@ -247,7 +247,7 @@ int simulated_system::reopen_nonblocking(int fd, bool for_reading) noexcept {
     const bool reads = both || for_reading;
     const bool writes = both || !for_reading;
     if (simulated_pipe* p = d->pipe()) {
-        if (writes && !reads && p->ring.readers() == 0)
+        if (p->kind == file_kind::fifo && writes && !reads && p->ring.readers() == 0)
             return static_cast<int>(logged(call::open, fd, -ENXIO));
         if (reads)
             p->ring.add_reader();
@@ -401,6 +401,8 @@ long simulated_system::read_nowait(int fd, const iovec* parts, int count) noexce
     const description d = description_of(fd);
     if (d == nullptr)
         return logged(call::read, fd, -EBADF);
+    if (!d->reads || total(parts, count) == 0) // tested before the flag is
+        return read(fd, parts, count);
     if (!has(feature::nowait) || !d->knows_nowait)
         return logged(call::read, fd, -EOPNOTSUPP);
     if (d->file() != nullptr && world_.strikes(fault::not_in_cache))
@@ -412,6 +414,8 @@ long simulated_system::write_nowait(int fd, const iovec* parts, int count) noexc
     const description d = description_of(fd);
     if (d == nullptr)
         return logged(call::write, fd, -EBADF);
+    if (!d->writes || total(parts, count) == 0) // tested before the flag is
+        return write(fd, parts, count);
     if (!has(feature::nowait) || !d->knows_nowait)
         return logged(call::write, fd, -EOPNOTSUPP);
     if (d->file() != nullptr && world_.strikes(fault::not_in_cache))
@@ -469,15 +473,18 @@ long simulated_system::between(int from, int to, std::size_t size, bool copies) 
         return -EBADF;
     if (size == 0)
         return 0;
-    if (!source->reads || !sink->writes)
-        return -EBADF;
     simulated_pipe* const in = source->pipe();
     simulated_pipe* const out = sink->pipe();
+    if (!copies) { // for everybody who shares them, before anything is tested
+        source->knows_nowait = source->knows_nowait && in == nullptr;
+        sink->knows_nowait = sink->knows_nowait && out == nullptr;
+    }
+    if (!source->reads || !sink->writes)
+        return -EBADF;
     be_interrupted();
     if (in == nullptr || out == nullptr) {
         if (copies || (in == nullptr && out == nullptr))
             return -EINVAL;
-        source->knows_nowait = sink->knows_nowait = false;
         std::string bytes(std::min<std::size_t>(size, page_size), '\0');
         iovec part{bytes.data(), bytes.size()};
         if (out != nullptr && out->ring.full())
@@ -495,13 +502,13 @@ long simulated_system::between(int from, int to, std::size_t size, bool copies) 
     }
     if (in == out)
         return -EINVAL;
-    if (!copies)
-        source->knows_nowait = sink->knows_nowait = false; // for everybody who shares them
+    if (in->ring.empty() && in->ring.writers() != 0 && !in->broken)
+        return -EAGAIN;
     maybe_break(*out);
     if (out->ring.readers() == 0 || out->broken)
         return -EPIPE;
-    if (in->broken && in->ring.empty())
-        return 0;
+    if (in->ring.empty())
+        return out->ring.full() ? -EAGAIN : 0;
     if (!in->ring.empty() && !out->ring.full()) {
         if (world_.strikes(fault::again)) {
             world_.edge(*in, POLLIN);
