@@ -109,6 +109,10 @@ program make_program(std::uint64_t seed) {
     p.faults = c.one_in(2) ? 0 : 0.02 * static_cast<double>(1 + c.below(10));
     p.breakage = c.one_in(4) ? 0.01 * static_cast<double>(1 + c.below(5)) : 0;
     p.poverty = c.one_in(6) ? 0.01 * static_cast<double>(1 + c.below(5)) : 0;
+    if (c.one_in(12))
+        p.stop_at = static_cast<std::uint32_t>(1 + c.below(500));
+    else if (c.one_in(12))
+        p.cut_after = static_cast<std::uint32_t>(1 + c.below(200));
     if (c.one_in(4))
         p.budget = static_cast<int>(1 + c.below(3));
     p.objects.resize(1 + c.below(3));
@@ -154,6 +158,10 @@ std::string describe(const program& p) {
         << " order, "
         << "faults " << p.faults << ", breakage " << p.breakage << ", poverty " << p.poverty << ", budget "
         << p.budget << '\n';
+    if (p.stop_at != 0)
+        out << "  stopped after " << p.stop_at << " us\n";
+    if (p.cut_after != 0)
+        out << "  destroyed after " << p.cut_after << " steps\n";
     for (std::size_t i = 0; i < p.objects.size(); ++i) {
         out << "  object " << i << ": " << objects[static_cast<int>(p.objects[i].kind)] << ", capacity "
             << p.objects[i].capacity << (p.objects[i].own_ends ? ", each actor has its own ends\n" : "\n");
@@ -223,6 +231,8 @@ program shrink(program failing, const pipe_channel_factory& make_pipe_channel) {
             attempt([](program& p) { p.faults = 0; });
         if (failing.breakage > 0)
             attempt([](program& p) { p.breakage = 0; });
+        if (failing.stop_at != 0)
+            attempt([](program& p) { p.stop_at = 0; });
         if (failing.poverty > 0)
             attempt([](program& p) { p.poverty = 0; });
         if (failing.any_order)

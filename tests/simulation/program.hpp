@@ -59,10 +59,12 @@ struct program {
     std::uint64_t seed = 1;
     std::uint8_t runtimes = 1;
     bool any_order = true;
-    double faults = 0;    ///< rate of those that are not to be noticed
-    double breakage = 0;  ///< rate of broken pipes
-    double poverty = 0;   ///< rate of refused memory and threads
-    int budget = 1 << 20; ///< a small one changes the order in which operations begin
+    double faults = 0;           ///< rate of those that are not to be noticed
+    double breakage = 0;         ///< rate of broken pipes
+    double poverty = 0;          ///< rate of refused memory and threads
+    std::uint32_t stop_at = 0;   ///< microseconds after which every runtime is asked to stop; 0: never
+    std::uint32_t cut_after = 0; ///< steps after which the runtimes are destroyed as they are; 0: never
+    int budget = 1 << 20;        ///< a small one changes the order in which operations begin
     std::vector<object_spec> objects;
     std::vector<actor> actors;
 };

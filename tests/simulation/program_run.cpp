@@ -386,8 +386,18 @@ public:
             if (states_[i].runtime != 0)
                 acting_.push_back(sim_.world().runtime_at(program_.actors[i].runtime).spawn(act(i)));
         }
+        if (program_.stop_at != 0) {
+            for (object_state& o : objects_)
+                o.cut_short = true; // winding up is stopped, too
+            sim_.after(std::chrono::microseconds(program_.stop_at), [this] {
+                for (std::size_t i = 0; i < sim_.runtimes(); ++i)
+                    sim_.world().runtime_at(i).request_stop();
+            });
+        }
         auto ended = sim_.run(whole());
-        if (!ended)
+        if (program_.cut_after != 0)
+            check_cut();
+        else if (!ended)
             complain("it does not end: " + ended.error().message() + '\n' + sim_.waiting());
         else
             check_end();
@@ -406,7 +416,7 @@ private:
         wanted.any_order = p.any_order;
         wanted.budget = p.budget;
         wanted.explain = false;
-        wanted.steps_max = 400'000;
+        wanted.steps_max = p.cut_after != 0 ? p.cut_after : 400'000;
         wanted.faults = nowait::fault_schedule::unnoticed(p.faults);
         return wanted;
     }
@@ -933,6 +943,8 @@ private:
     }
 
     void look_around() {
+        if (!look_around_)
+            return;
         for (std::size_t i = 0; i < objects_.size(); ++i) {
             object_state& o = objects_[i];
             std::string wrong;
@@ -972,6 +984,22 @@ private:
             if (sim_.world().runtime_at(i).get_loop().waits().pending() != 0)
                 complain("a driver still holds something");
         }
+    }
+
+    /// The runtimes are destroyed with everything in flight: nothing may be left.
+    void check_cut() {
+        look_around_ = false;
+        sim_.end();
+        acting_.clear();
+        objects_.clear();
+        for (actor_state& a : states_) {
+            a.file_in = {};
+            a.file_out = {};
+        }
+        if (parcels_ != 0)
+            complain(std::to_string(parcels_) + " messages are left of what was destroyed");
+        if (sim_.open_descriptors() != 0)
+            complain(std::to_string(sim_.open_descriptors()) + " descriptors are left of what was destroyed");
     }
 
     static void in_order(std::vector<history_entry>& entries) {
@@ -1063,6 +1091,14 @@ private:
                     std::sort(messages.begin(), messages.end());
             }
         }
+        if (o.cut_short && !exact()) {
+            for (const auto& [priority, messages] : got) {
+                if (!std::includes(put[priority].begin(), put[priority].end(), messages.begin(),
+                                   messages.end()))
+                    return "messages: one was received that was not sent";
+            }
+            return {};
+        }
         if (o.cut_short) { // the rest is still in it
             for (auto& [priority, messages] : put)
                 messages.resize(std::min(messages.size(), got[priority].size()));
@@ -1097,6 +1133,7 @@ private:
     std::uint64_t payloads_ = 0;
     std::size_t splicing_ = 0;
     std::size_t racing_ = 0;
+    bool look_around_ = true;
     std::string failure_;
     std::vector<actor_state> states_;
     std::vector<object_state> objects_;
