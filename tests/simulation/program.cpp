@@ -209,7 +209,7 @@ std::string describe(const program& p) {
 }
 
 program shrink(program failing, const pipe_channel_factory& make_pipe_channel) {
-    constexpr std::uint64_t tries = 24; // what is left out changes the order of everything
+    constexpr std::uint64_t tries = 64; // what is left out changes the order of everything
     const auto still_fails = [&](program candidate) {
         for (std::uint64_t i = 0; i < tries; ++i) {
             candidate.seed = failing.seed + i;
@@ -244,6 +244,8 @@ program shrink(program failing, const pipe_channel_factory& make_pipe_channel) {
                     a.runtime = 0;
             });
         }
+        if (failing.budget <= 1000)
+            attempt([](program& p) { p.budget = 1 << 20; });
         // An actor stays, without steps, so that the numbers of the others mean the same.
         for (std::size_t i = failing.actors.size(); i-- > 0;) {
             if (!failing.actors[i].steps.empty())
