@@ -4,6 +4,7 @@
 #include "bench/support/suite.hpp"
 #include "contenders.hpp"
 #include "posting.hpp"
+#include "several.hpp"
 
 #include <cstdio>
 #include <cstdlib>
@@ -105,6 +106,7 @@ int main(int argc, char** argv) {
     unpin();
     pin_to(0);
     run.compare({two_cpus.name, ours(two_cpus.what), asio_twin(two_cpus.what, false), two_cpus.bar});
+    compare_several(run);
 
     std::printf("\nAllocations of ours, once warm:\n");
     for (const line& each : one_cpu) {

@@ -4,6 +4,7 @@
 #include "catch.hpp"
 #include "child_process.hpp"
 #include "runs.hpp"
+#include "sanitizers.hpp"
 
 #include <nowait/channel.hpp>
 #include <nowait/pipe.hpp>

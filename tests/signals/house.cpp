@@ -3,6 +3,7 @@
 
 #include <nowait/fifo.hpp>
 #include <nowait/pipe.hpp>
+#include <nowait/posix_mqueue.hpp>
 
 #include <array>
 #include <atomic>
@@ -419,6 +420,9 @@ TEST_CASE("SG-01 nothing fails with EINTR while a profiler ticks") {
                 const auto wrote = co_await pipe->writer.write("abcd");
                 const auto got = co_await pipe->reader.read(bytes);
                 bad += wrote && got ? 0 : 1;
+                auto queue = nowait::posix_mqueue::open("/" + fifo.substr(fifo.rfind('/') + 1),
+                                                        {.how = nowait::mqueue_open::replace});
+                bad += queue ? 0 : 1;
                 auto reader = nowait::open_reader(fifo);
                 bad += reader ? 0 : 1;
                 const auto ended = co_await joined.join();
@@ -431,6 +435,7 @@ TEST_CASE("SG-01 nothing fails with EINTR while a profiler ticks") {
     }
     ::setitimer(ITIMER_PROF, &none, nullptr);
     ::unlink(path.c_str());
+    CHECK(nowait::posix_mqueue::unlink("/" + path.substr(path.rfind('/') + 1)).has_value());
     CHECK(handled >= 50);
     CHECK(failures == 0);
 }
