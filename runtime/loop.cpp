@@ -732,8 +732,9 @@ loop::~loop() {
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
     // If some are away for good (or in the parent, and this is the child): what they point to stays, unreachable, rather than
-    // to be used after its end.
-    if (away == 0)
+    // to be used after its end. The same if the kernel has not given all memory back in time, or can no longer say that it has.
+    const bool lent = !is_child && !foreign && in_flight();
+    if (away == 0 && !lent)
         destroy_frames();
     while (!is_child && !foreign && closing != 0 && driver_->failure() == 0 && system_->now() < deadline)
         driver_->wait(deadline);
