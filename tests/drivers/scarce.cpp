@@ -21,9 +21,12 @@ std::atomic<int> cut_short{0};
 std::atomic<bool> no_multishot{false};
 std::atomic<int> multishots{0};
 
-void spoil_multishots(io_uring& ring) {
+// The rings of this program by their numbers: what is mapped stays where it is when a driver moves the description.
+std::array<io_uring, 1024> rings;
+
+void spoil_multishots(const io_uring& ring, unsigned tail) {
     const unsigned mask = *ring.sq.kring_mask;
-    for (unsigned at = __atomic_load_n(ring.sq.khead, __ATOMIC_ACQUIRE); at != ring.sq.sqe_tail; ++at) {
+    for (unsigned at = __atomic_load_n(ring.sq.khead, __ATOMIC_ACQUIRE); at != tail; ++at) {
         io_uring_sqe& entry = ring.sq.sqes[at & mask];
         if (entry.opcode == IORING_OP_POLL_ADD && entry.len == IORING_POLL_ADD_MULTI) {
             entry.len |= 1u << 20;
@@ -32,23 +35,43 @@ void spoil_multishots(io_uring& ring) {
     }
 }
 
+/// An error instead of this call, or 0.
+int refused_now() {
+    const int call = short_calls.fetch_add(1) + 1;
+    const int every = refuse_every.load();
+    if (every == 0 || call % every == 0)
+        return 0;
+    refused_calls.fetch_add(1);
+    return call % 2 == 0 ? -EAGAIN : -EBUSY;
+}
+
+template <class Function>
+Function original(const char* name) {
+    return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
 } // namespace
 
-// In place of liburing's own: a submission that the kernel cut short is made by offering it less.
+// In place of liburing's own: a submission that the kernel cuts short is one that offers less.
+
+extern "C" int io_uring_queue_init_params(unsigned entries, io_uring* ring, io_uring_params* parameters) {
+    static const auto real =
+        original<int (*)(unsigned, io_uring*, io_uring_params*)>("io_uring_queue_init_params");
+    const int outcome = real(entries, ring, parameters);
+    if (outcome == 0 && static_cast<std::size_t>(ring->ring_fd) < rings.size())
+        rings[static_cast<std::size_t>(ring->ring_fd)] = *ring;
+    return outcome;
+}
+
 extern "C" int io_uring_submit_and_get_events(io_uring* ring) {
-    using function = int (*)(io_uring*);
     if (no_multishot.load(std::memory_order_relaxed))
-        spoil_multishots(*ring);
+        spoil_multishots(*ring, ring->sq.sqe_tail);
     if (!short_submits.load(std::memory_order_relaxed)) {
-        static const auto original =
-            reinterpret_cast<function>(::dlsym(RTLD_NEXT, "io_uring_submit_and_get_events"));
-        return original(ring);
+        static const auto real = original<int (*)(io_uring*)>("io_uring_submit_and_get_events");
+        return real(ring);
     }
-    const int call = short_calls.fetch_add(1) + 1;
-    if (const int every = refuse_every.load(); every != 0 && call % every != 0) {
-        refused_calls.fetch_add(1);
-        return call % 2 == 0 ? -EAGAIN : -EBUSY;
-    }
+    if (const int error = refused_now(); error != 0)
+        return error;
     // Publishes everything that is queued, as the original does, and then offers one entry.
     io_uring_sq& sq = ring->sq;
     unsigned tail = *sq.ktail;
@@ -58,11 +81,29 @@ extern "C" int io_uring_submit_and_get_events(io_uring* ring) {
     sq.sqe_head = sq.sqe_tail;
     __atomic_store_n(sq.ktail, tail, __ATOMIC_RELEASE);
     const unsigned queued = tail - __atomic_load_n(sq.khead, __ATOMIC_ACQUIRE);
-    const bool any = queued != 0;
     cut_short.fetch_add(queued > 1);
-    const long n =
-        ::syscall(SYS_io_uring_enter, ring->ring_fd, any ? 1 : 0, 0, IORING_ENTER_GETEVENTS, nullptr, 0);
+    const long n = ::syscall(SYS_io_uring_enter, ring->ring_fd, queued != 0 ? 1 : 0, 0,
+                             IORING_ENTER_GETEVENTS, nullptr, 0);
     return n >= 0 ? static_cast<int>(n) : -errno;
+}
+
+extern "C" int io_uring_enter2(unsigned fd, unsigned queued, unsigned wanted, unsigned flags, sigset_t* extra,
+                               std::size_t size) {
+    static const auto real =
+        original<int (*)(unsigned, unsigned, unsigned, unsigned, sigset_t*, std::size_t)>("io_uring_enter2");
+    if (queued != 0 && no_multishot.load(std::memory_order_relaxed)) {
+        const io_uring& ring = rings.at(fd);
+        spoil_multishots(ring, __atomic_load_n(ring.sq.ktail, __ATOMIC_ACQUIRE));
+    }
+    if (queued != 0 && short_submits.load(std::memory_order_relaxed)) {
+        if (const int error = refused_now(); error != 0)
+            return error;
+        if (queued > 1) { // then the kernel does not wait either
+            cut_short.fetch_add(1);
+            return real(fd, 1, 0, flags, extra, size);
+        }
+    }
+    return real(fd, queued, wanted, flags, extra, size);
 }
 
 namespace drivers_tests {
