@@ -75,6 +75,7 @@ std::string no_permission(subject about) {
         return "the object belongs to another runtime, or is used on another thread than its runtime's, or "
                "in a child "
                "after fork";
+    case subject::work:
     case subject::posix_queue:
     case subject::general:
         break;
@@ -168,7 +169,41 @@ std::string of_posix_queue(int code) {
     }
 }
 
+std::string of_work(int code) {
+    switch (code) {
+    case EAGAIN:
+        return "the system has no further thread for this user or process (RLIMIT_NPROC, `ulimit -u`, is " +
+               limits_of(RLIMIT_NPROC).soft + "; " + setting("/proc/sys/kernel/threads-max") +
+               "; cgroup pids.max), and the account has no worker that could do it later";
+    case EDEADLK:
+        return "work that a worker has submitted would wait for that worker: all workers of the account do, "
+               "or "
+               "the key is its own";
+    case EBUSY:
+        return "the pool's signal has another disposition than the default one, so somebody else uses it: "
+               "choose "
+               "another (worker_pool_options::signal)";
+    case ECANCELED:
+        return "a stop was requested before the work began, or while abandonable work ran, or the pool is "
+               "shut "
+               "down";
+    case EPERM:
+        return "the pool belongs to the process that has forked this one: make a new one, or use the common "
+               "one";
+    case EINVAL:
+        return "a maximum is 0 or above 32768, the idle time negative, the name longer than seven "
+               "characters, or "
+               "the signal none of the real-time ones";
+    default:
+        return {};
+    }
+}
+
 std::string reason(int code, subject about) {
+    if (about == subject::work) {
+        if (std::string why = of_work(code); !why.empty())
+            return why;
+    }
     if (about == subject::posix_queue) {
         if (std::string why = of_posix_queue(code); !why.empty())
             return why;

@@ -17,6 +17,7 @@ enum class subject : std::uint8_t {
     splice,        ///< splice, tee
     runtime,       ///< runtime::create: the ring
     posix_queue,   ///< posix_mqueue: opening it, and its operations
+    work,          ///< blocking(): work for a pool of threads
     use            ///< an operation of an object that belongs to a runtime
 };
 

@@ -68,6 +68,10 @@ TEST_CASE("the same code means different things to different objects") {
     CHECK(has(explain(code(EPERM), subject::use), "another runtime"));
     CHECK(has(explain(code(EBUSY), subject::pipe_capacity), "queued"));
     CHECK(has(explain(code(EPIPE), subject::pipe), "reader"));
+    CHECK(has(explain(code(EAGAIN), subject::work), "RLIMIT_NPROC"));
+    CHECK(has(explain(code(EDEADLK), subject::work), "worker"));
+    CHECK(has(explain(code(EBUSY), subject::work), "worker_pool_options::signal"));
+    CHECK(has(explain(code(EPERM), subject::work), "forked"));
     CHECK(explain(code(EPERM)) == code(EPERM).message());
 }
 
@@ -80,7 +84,7 @@ TEST_CASE("codes that need no words, and codes of others, keep their message") {
     CHECK(has(text, "reader"));
     for (int value = 1; value < 134; ++value) {
         for (const auto about : {subject::general, subject::pipe, subject::pipe_capacity, subject::splice,
-                                 subject::runtime, subject::use})
+                                 subject::runtime, subject::work, subject::use})
             CHECK(explain(code(value), about).find('\n') == std::string::npos);
     }
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -53,7 +54,13 @@ void wait_until(const auto& condition) {
 } // namespace
 
 TEST_CASE("slow work of the unbounded account does not stop bounded work (TP-01)") {
-    auto pool = make_pool({.bounded_max = 2, .unbounded_max = 8});
+    std::mutex lock;
+    std::vector<nowait::pool_exhaustion> told;
+    auto pool = make_pool(
+        {.bounded_max = 2, .unbounded_max = 8, .on_exhausted = [&](const nowait::pool_exhaustion& what) {
+             std::lock_guard held(lock);
+             told.push_back(what);
+         }});
     gate go_on;
     auto slow = [&go_on] { go_on.pass(); };
     auto quick = [&go_on, &pool] {
@@ -74,7 +81,11 @@ TEST_CASE("slow work of the unbounded account does not stop bounded work (TP-01)
     }(quick, seen)));
     REQUIRE(seen);
     REQUIRE(pool.stats().unbounded.taken == 100);
-    REQUIRE(pool.stats().unbounded.exhausted >= 1);
+    REQUIRE(pool.stats().unbounded.exhausted == told.size());
+    REQUIRE(told.size() >= 1);
+    REQUIRE(told.front().account == nowait::work_account::unbounded);
+    REQUIRE(told.front().workers == 8);
+    REQUIRE(told.front().queued >= 1);
 }
 
 TEST_CASE("four jobs of a pool of four that wait for children of theirs do not wait for ever (TP-02)") {
