@@ -136,6 +136,31 @@ int lowered_quota() {
     return 0;
 }
 
+int not_permitted(const std::string& name) {
+    if (!become_nobody(64335))
+        return not_allowed;
+    const auto refused = posix_mqueue::open(name);
+    CHILD_REQUIRE(error_of(refused) == EACCES);
+    CHILD_REQUIRE(has(explain(refused.error(), subject::posix_queue), "permissions"));
+    CHILD_REQUIRE(error_of(posix_mqueue::unlink(name)) == EACCES);
+    return 0;
+}
+
+int out_of_descriptors() {
+    const auto queue = owned_posix_mqueue::open(fresh_name(), small());
+    CHILD_REQUIRE(queue.has_value());
+    rlimit few{};
+    CHILD_REQUIRE(::getrlimit(RLIMIT_NOFILE, &few) == 0);
+    few.rlim_cur = 3;
+    CHILD_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const auto refused = posix_mqueue::open(queue->name());
+    CHILD_REQUIRE(error_of(refused) == EMFILE);
+    CHILD_REQUIRE(error_of(queue->notify()) == EMFILE);
+    CHILD_REQUIRE(
+        has(explain(refused.error(), subject::posix_queue), "may have 3 descriptors (RLIMIT_NOFILE"));
+    return 0;
+}
+
 /// What a process does that is killed twenty times: with its own namespace, so that it can be counted.
 int killed_and_restarted() {
     if (!have_own_queues())
@@ -349,6 +374,12 @@ TEST_CASE("MQ-01 the quota of queue bytes is named, and so are the limits under 
 
 TEST_CASE("MQ-01 too many queues name queues_max") {
     check_child(in_child(too_many_queues));
+}
+
+TEST_CASE("MQ-09 a queue of somebody else's, and no descriptor left, are said as they are") {
+    const auto queue = make_queue();
+    check_child(in_child([&] { return not_permitted(queue.name()); }));
+    check_child(in_child(out_of_descriptors));
 }
 
 TEST_CASE("MQ-03 queues of killed processes are reopened or replaced, and can be listed") {

@@ -284,6 +284,32 @@ task<> both_in_when_all(const posix_mqueue& queue) {
     CHECK(error_of(std::get<1>(both)) == 0);
 }
 
+/// The loser of a choice between two queues has taken nothing.
+task<> either_of_two(const posix_mqueue& one, const posix_mqueue& other) {
+    buffer first;
+    buffer second;
+    for (int i = 0; i < 4; ++i) {
+        const bool from_other = i % 2 != 0;
+        CHECK((from_other ? other : one).try_send(std::to_string(i), 3));
+        auto got = co_await nowait::when_any(one.receive(first), other.receive(second));
+        CHECK(got.index == (from_other ? 1u : 0u));
+        CHECK(shown(from_other ? got.get<1>() : got.get<0>()) == "3:" + std::to_string(i));
+        CHECK(shown(from_other ? got.get<0>() : got.get<1>()) == canceled);
+    }
+    // Both are there: what is not taken stays, or was taken and is reported.
+    CHECK(one.try_send("a"));
+    CHECK(other.try_send("b"));
+    auto got = co_await nowait::when_any(nowait::biased, one.receive(first), other.receive(second));
+    CHECK(got.index == 0);
+    CHECK(shown(got.get<0>()) == "0:a");
+    if (shown(got.get<1>()) != "0:b")
+        CHECK(shown(other.try_receive(second)) == "0:b");
+    auto none = co_await nowait::when_any(one.receive(first), nowait::sleep_for(1ms), other.receive(second));
+    CHECK(none.index == 1);
+    CHECK(shown(none.get<0>()) == canceled);
+    CHECK(shown(none.get<2>()) == canceled);
+}
+
 task<> readiness(const posix_mqueue& queue) {
     auto ready = co_await queue.writable();
     CHECK(ready);
@@ -477,6 +503,12 @@ TEST_CASE("a queue unlinked under a waiter is the same queue for it") {
 TEST_CASE("send and receive in when_all") {
     const auto queue = make_queue();
     run_on_new(both_in_when_all(queue));
+}
+
+TEST_CASE("the loser of when_any has taken nothing") {
+    const auto one = make_queue();
+    const auto other = make_queue();
+    run_on_new(either_of_two(one, other));
 }
 
 TEST_CASE("readable and writable") {
