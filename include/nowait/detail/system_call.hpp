@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <ctime>
 
-#include <mqueue.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -57,10 +57,11 @@ inline long direct_pwritev2(int fd, const iovec* parts, int count, int flags) no
     return n >= 0 ? n : -errno;
 }
 inline long direct_timed_send(int queue, const void* data, std::size_t size, unsigned priority) noexcept {
-    return ::mq_timedsend(queue, static_cast<const char*>(data), size, priority, &no_time) == 0 ? 0 : -errno;
+    // Not libc's function, which declares that `data` is never null: of an empty message it may be.
+    return ::syscall(SYS_mq_timedsend, queue, data, size, priority, &no_time) == 0 ? 0 : -errno;
 }
 inline long direct_timed_receive(int queue, void* data, std::size_t size, unsigned* priority) noexcept {
-    const ssize_t n = ::mq_timedreceive(queue, static_cast<char*>(data), size, priority, &no_time);
+    const long n = ::syscall(SYS_mq_timedreceive, queue, data, size, priority, &no_time);
     return n >= 0 ? n : -errno;
 }
 
