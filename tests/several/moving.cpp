@@ -433,6 +433,7 @@ TEST_CASE("a runtime that waits in vain for its tasks leaves their frames alone"
         impatient.destructor_wait = 5ms;
         auto runs = std::make_unique<runtime>(make_runtime(impatient));
         int state = 0;
+        const remote_runtime there = host->remote();
         runs->spawn([](const remote_runtime& to, int& out) -> task<> {
                 std::string mine(100, 'x');
                 auto child = [](std::string& of_parent, const remote_runtime& where, int& result) -> task<> {
@@ -441,7 +442,7 @@ TEST_CASE("a runtime that waits in vain for its tasks leaves their frames alone"
                 };
                 co_await child(mine, to, out);
                 out = 3;
-            }(host->remote(), state))
+            }(there, state))
             .detach();
         runs->spawn([](runtime& of) -> task<> {
                 co_await nowait::yield();
@@ -456,5 +457,6 @@ TEST_CASE("a runtime that waits in vain for its tasks leaves their frames alone"
         host.reset();
         return ran && state == 1 ? 0 : 10 + state;
     });
+    INFO(end.errors);
     CHECK(end.exit_code == 0);
 }
