@@ -109,7 +109,9 @@ int catch_kernel_signal(int number, bool even_if_ignored, void (*handler)(int)) 
 void release_kernel_signal(int number) noexcept {
     lock_scope held(table_lock);
     disposition& d = table[static_cast<std::size_t>(number)];
-    if (d.holders == 0 || --d.holders != 0)
+    if (d.holders == 0)
+        return;
+    if (--d.holders != 0)
         return;
     if (stands(number)) // else somebody has set his own since, and keeps it
         ::sigaction(number, &d.before, nullptr);

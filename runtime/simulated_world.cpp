@@ -360,9 +360,9 @@ bool simulated_world::step() {
     ++steps;
     if (candidates_.size() != threads_.size() && faults.of(fault::interrupted) > 0) {
         // A signal ends a sleep early, and nothing is there.
-        for (std::size_t i = 0; i < threads_.size(); ++i) {
-            if (threads_[i]->asleep && strikes(fault::interrupted))
-                threads_[i]->until = now;
+        for (auto& thread : threads_) {
+            if (thread->asleep && strikes(fault::interrupted))
+                thread->until = now;
         }
     }
     const std::size_t pick = options.any_order ? static_cast<std::size_t>(random(options_count))

@@ -175,11 +175,12 @@ public:
                                                          const posix_mqueue_options& options = {});
 
     owned_posix_mqueue(owned_posix_mqueue&& other) noexcept
-        : posix_mqueue(std::move(other)), name_(std::exchange(other.name_, {})), identity_(other.identity_) {}
+        : posix_mqueue(static_cast<posix_mqueue&&>(other)), name_(std::exchange(other.name_, {})),
+          identity_(other.identity_) {}
     owned_posix_mqueue& operator=(owned_posix_mqueue&& other) noexcept {
         if (this != &other) {
             (void)unlink();
-            posix_mqueue::operator=(std::move(other));
+            posix_mqueue::operator=(static_cast<posix_mqueue&&>(other));
             name_ = std::exchange(other.name_, {});
             identity_ = other.identity_;
         }

@@ -305,10 +305,10 @@ struct read_description : transfer_parts {
             home.budget <= 0 || stop.stop_requested()) [[unlikely]]
             return false;
         outcome = direct_read(block->io_fd, single.iov_base, single.iov_len);
-        if (outcome <= 0) [[unlikely]] {
-            if (outcome < 0 || (outcome = block->meaning_of_zero(single.iov_len)) < 0)
-                return false;
-        }
+        if (outcome == 0) [[unlikely]]
+            outcome = block->meaning_of_zero(single.iov_len);
+        if (outcome < 0) [[unlikely]]
+            return false;
         block->in.hit();
         home.charge(static_cast<std::size_t>(outcome));
         home.counters_of(operation_kind::read).inline_completions.add();
