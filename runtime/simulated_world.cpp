@@ -360,9 +360,9 @@ bool simulated_world::step() {
     ++steps;
     if (candidates_.size() != threads_.size() && faults.of(fault::interrupted) > 0) {
         // A signal ends a sleep early, and nothing is there.
-        for (auto& thread : threads_) {
-            if (thread->asleep && strikes(fault::interrupted))
-                thread->until = now;
+        for (auto& each : threads_) {
+            if (each->asleep && strikes(fault::interrupted))
+                each->until = now;
         }
     }
     const std::size_t pick = options.any_order ? static_cast<std::size_t>(random(options_count))
