@@ -57,7 +57,9 @@ mailbox::mailbox(driver& wakes, loop& of) noexcept
 bool mailbox::post(ready_node& node) noexcept {
     if (fork_stamp_ != fork_count) [[unlikely]]
         return false;
-    poster_cpu_.store(::sched_getcpu(), std::memory_order_relaxed); // a hint for spin(), read by nobody else
+    // A hint for spin(), read by nobody else; written when it changes, for others read this cache line.
+    if (const int cpu = ::sched_getcpu(); poster_cpu_.load(std::memory_order_relaxed) != cpu)
+        poster_cpu_.store(cpu, std::memory_order_relaxed);
     switch (inbox_.push(node)) {
     case push_outcome::closed:
         return false;
@@ -268,31 +270,33 @@ void loop::take_inbox() noexcept {
 void loop::run_transfers() noexcept {
     // The one place that resumes coroutines. A chain of children that start and end goes round here, in constant stack.
     int left = transfers_per_turn;
-    while (next != nullptr) {
-        promise_base& frame = *std::exchange(next, nullptr);
+    promise_base* frame = std::exchange(next, nullptr);
+    while (frame != nullptr) {
         if (--left < 0) [[unlikely]] {
             // A turn may not last for ever, even if it awaits nothing but children that end at once.
-            frame.run = &promise_base::run_frame;
-            post(frame);
+            frame->run = &promise_base::run_frame;
+            post(*frame);
             return;
         }
-        frame.self.resume();
-        if (finished != nullptr) {
-            promise_base& ended = *std::exchange(finished, nullptr);
-            promise_base* const parent = ended.parent;
-            frame_owner* const owner = ended.owner;
-            if (parent == nullptr) {
-                static_cast<list_node&>(ended).unlink();
-                --live;
-            }
-            ended.self.destroy();
-            if (parent != nullptr) {
-                parent->child = nullptr;
-                next = parent;
-            } else {
-                owner->frame_ended(*owner);
-            }
+        frame->self.resume();
+        if (finished == nullptr) {
+            frame = std::exchange(next, nullptr);
+            continue;
         }
+        promise_base& ended = *std::exchange(finished, nullptr);
+        promise_base* const parent = ended.parent;
+        if (parent != nullptr) {
+            ended.self.destroy();
+            parent->child = nullptr;
+            frame = parent;
+            continue;
+        }
+        frame_owner* const owner = ended.owner;
+        static_cast<list_node&>(ended).unlink();
+        --live;
+        ended.self.destroy();
+        owner->frame_ended(*owner);
+        frame = std::exchange(next, nullptr);
     }
 }
 

@@ -180,8 +180,9 @@ template <class T>
 class task_awaiter {
 public:
     task_awaiter(promise_base& parent, task<T>&& child, std::source_location where) noexcept
-        : frame_(child.release()), parent_(parent), where_(where) {
+        : frame_(child.release()), parent_(parent) {
         assert(frame_ && "a task can be awaited once");
+        parent.where = where;
     }
     // Normally null: the loop destroys the frame when it ends. Not null only if the parent is destroyed while it waits,
     // by the runtime's destructor, which goes from the leaves.
@@ -196,7 +197,6 @@ public:
         child.parent = &parent_;
         child.result = &outcome_;
         parent_.child = &child;
-        parent_.where = where_;
         parent_.home->next = &child;
     }
     T await_resume() { return outcome_.take(); }
@@ -204,7 +204,6 @@ public:
 private:
     std::coroutine_handle<task_promise<T>> frame_;
     promise_base& parent_;
-    std::source_location where_;
     outcome<T> outcome_;
 };
 
