@@ -42,6 +42,9 @@ step some_step(chance& c, const program& p, std::size_t self) {
     s.priority = static_cast<std::uint16_t>(c.below(3));
     const bool puts = (self % 2 == 0) != c.one_in(4); // most are either producers or consumers
     switch (c.below(24)) {
+    case 23:
+        s.kind = step_kind::move;
+        break;
     case 16:
         s.kind = step_kind::nest;
         break;
@@ -126,8 +129,15 @@ program make_program(std::uint64_t seed) {
     for (std::size_t i = 0; i < p.actors.size(); ++i) {
         p.actors[i].runtime = static_cast<std::uint8_t>(c.below(p.runtimes));
         const std::size_t steps = 1 + c.below(most_steps);
-        for (std::size_t k = 0; k < steps; ++k)
+        for (std::size_t k = 0; k < steps; ++k) {
             p.actors[i].steps.push_back(some_step(c, p, i));
+            // A stop in the same turn as what may have served the one who is stopped.
+            if (const step s = p.actors[i].steps.back(); s.kind <= step_kind::try_take && c.one_in(4)) {
+                p.actors[i].steps.push_back({});
+                p.actors[i].steps.back().kind = step_kind::stop;
+                p.actors[i].steps.back().actor = every_actor;
+            }
+        }
     }
     return p;
 }
@@ -150,6 +160,7 @@ std::string describe(const program& p) {
                                             "job",
                                             "race",
                                             "scope",
+                                            "move",
                                             "write to its file",
                                             "read from its file"};
     static_assert(std::size(kinds) == static_cast<std::size_t>(step_kind::file_read) + 1);
@@ -176,6 +187,7 @@ std::string describe(const program& p) {
                 break;
             case step_kind::yield:
             case step_kind::nest:
+            case step_kind::move:
                 break;
             case step_kind::scope:
                 describe_bound(out, s);
@@ -193,7 +205,10 @@ std::string describe(const program& p) {
                 describe_bound(out, s);
                 break;
             case step_kind::stop:
-                out << " actor " << int{s.actor};
+                if (s.actor == every_actor)
+                    out << " everybody";
+                else
+                    out << " actor " << int{s.actor};
                 break;
             default:
                 out << " object " << int{s.object};

@@ -33,11 +33,15 @@ enum class step_kind : std::uint8_t {
     job,        ///< something for the worker pool
     race,       ///< a take and a put of the same object: the first of them stops the other
     scope,      ///< the next two steps at once, in a nursery
+    move,       ///< the next step is done by a child task on another runtime
     file_write, ///< to a file of the actor's own
     file_read
 };
 
 enum class bound_kind : std::uint8_t { none, timeout, token, source };
+
+/// A step that stops every actor.
+constexpr std::uint8_t every_actor = 255;
 
 struct step {
     step_kind kind = step_kind::yield;

@@ -11,6 +11,8 @@
 
 #include <nowait/blocking.hpp>
 #include <nowait/posix_mqueue.hpp>
+#include <nowait/resume_on.hpp>
+#include <nowait/runtime_pool.hpp>
 #include <nowait/task_scope.hpp>
 #include <nowait/when_any.hpp>
 
@@ -337,8 +339,11 @@ struct object_state {
 
 struct actor_state {
     std::optional<std::stop_source> token;
-    std::vector<std::unique_ptr<nowait::inplace_stop_source>> sources; // the last is the present one
-    int runtime = 0;
+    struct source {
+        std::unique_ptr<nowait::inplace_stop_source> stop = std::make_unique<nowait::inplace_stop_source>();
+        const nowait::detail::loop* on = nowait::detail::loop::current();
+    };
+    std::vector<source> sources; // the last is the present one
     // The actor's own file, and what was written and read for certain.
     nowait::pipe_writer file_in;
     nowait::pipe_reader file_out;
@@ -381,11 +386,6 @@ public:
     ~run() { sim_.end(); }
 
     verdict go() {
-        for (std::size_t i = 0; i < program_.actors.size(); ++i) {
-            states_[i].runtime = program_.actors[i].runtime;
-            if (states_[i].runtime != 0)
-                acting_.push_back(sim_.world().runtime_at(program_.actors[i].runtime).spawn(act(i)));
-        }
         if (program_.stop_at != 0) {
             for (object_state& o : objects_)
                 o.cut_short = true; // winding up is stopped, too
@@ -480,8 +480,8 @@ private:
         sim_.faults().set(nowait::fault::no_thread, program_.poverty);
         page_gate_.open(program_.poverty > 0);
         for (std::size_t i = 0; i < program_.actors.size(); ++i) {
-            if (program_.actors[i].runtime == 0)
-                acting_.push_back(nowait::spawn(act(i)));
+            const nowait::runtime& where = sim_.world().runtime_at(program_.actors[i].runtime);
+            acting_.push_back(nowait::spawn_on(where.remote(), act(i)));
         }
         (void)co_await nowait::sleep_for(10s); // whoever still waits then, waits for ever
         sim_.faults().set(nowait::fault::no_memory, 0);
@@ -554,8 +554,8 @@ private:
             b.token = states_[self].token->get_token();
             break;
         case bound_kind::source:
-            states_[self].sources.push_back(std::make_unique<nowait::inplace_stop_source>());
-            b.source = states_[self].sources.back()->get_token();
+            states_[self].sources.emplace_back();
+            b.source = states_[self].sources.back().stop->get_token();
             break;
         case bound_kind::none:
             break;
@@ -566,10 +566,13 @@ private:
     [[nodiscard]] static bool is_of_kernel(const object_state& o) noexcept {
         return o.spec.kind == object_kind::kernel_pipe || o.spec.kind == object_kind::posix_queue;
     }
+    [[nodiscard]] bool at_home() noexcept {
+        return nowait::detail::loop::current() == &sim_.world().runtime_at(0).get_loop();
+    }
     /// The object of a step; those of the kernel belong to the first runtime.
-    [[nodiscard]] object_state* object_of(const step& s, std::size_t self) {
+    [[nodiscard]] object_state* object_of(const step& s) {
         object_state& o = objects_[s.object];
-        if (is_of_kernel(o) && states_[self].runtime != 0)
+        if (is_of_kernel(o) && !at_home())
             return nullptr;
         return &o;
     }
@@ -593,6 +596,12 @@ private:
                 co_await act_from(self, at + 1);
                 co_return;
             }
+            if (s.kind == step_kind::move) {
+                if (at + 1 < mine.steps.size())
+                    co_await elsewhere(mine.steps[at + 1], self);
+                ++at;
+                continue;
+            }
             if (s.kind == step_kind::scope) {
                 co_await scope(s, self, at);
                 at += 2;
@@ -600,6 +609,17 @@ private:
             }
             co_await act_once(s, self);
         }
+    }
+
+    /// One step on the last runtime; whoever awaits this goes on where he was.
+    task<void> elsewhere(const step& s, std::size_t self) {
+        const nowait::runtime& there = sim_.world().runtime_at(sim_.runtimes() - 1);
+        auto moved = co_await nowait::resume_on(there);
+        const bool arrived = nowait::detail::loop::current() == &there.get_loop();
+        if (moved && !arrived)
+            complain("a task that has moved is somewhere else");
+        note_end(moved);
+        co_await act_once(s, self);
     }
 
     /// The next two steps, at once. When the scope is left they have ended, stopped or not.
@@ -624,7 +644,8 @@ private:
                 co_return;
             case step_kind::file_write:
             case step_kind::file_read:
-                co_await file(s, self);
+                if (at_home())
+                    co_await file(s, self);
                 co_return;
             case step_kind::sleep:
                 (void)co_await nowait::sleep_for(std::chrono::microseconds(s.time));
@@ -633,12 +654,15 @@ private:
                 co_await nowait::yield();
                 co_return;
             case step_kind::stop:
-                stop(s.actor, self);
+                for (std::size_t i = 0; i < states_.size(); ++i) {
+                    if (s.actor == i || s.actor == every_actor)
+                        stop(i);
+                }
                 co_return;
             default:
                 break;
             }
-            object_state* const o = object_of(s, self);
+            object_state* const o = object_of(s);
             if (o == nullptr)
                 co_return;
             switch (s.kind) {
@@ -693,12 +717,12 @@ private:
         o.messages->close();
     }
 
-    void stop(std::size_t whom, std::size_t self) {
+    void stop(std::size_t whom) {
         actor_state& other = states_[whom];
         if (other.token)
             other.token->request_stop();
-        if (!other.sources.empty() && other.runtime == states_[self].runtime)
-            other.sources.back()->request_stop();
+        if (!other.sources.empty() && other.sources.back().on == nowait::detail::loop::current())
+            other.sources.back().stop->request_stop();
     }
 
     /// Bytes that nobody else writes: who, which, where.
@@ -779,7 +803,7 @@ private:
                      std::to_string(ran) + " times");
     }
 
-    /// Writes and reads that the driver performs where the bytes are not in memory.
+    /// Files belong to the first runtime. Writes and reads that the driver performs where the bytes are not in memory.
     task<void> file(const step& s, std::size_t self) {
         actor_state& me = states_[self];
         if (me.file == nullptr) {

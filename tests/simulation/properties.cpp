@@ -19,6 +19,14 @@ std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NOWAIT_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define NOWAIT_SANITIZED 1
+#endif
+#endif
+
+#if defined(NOWAIT_SANITIZED)
 constexpr std::uint64_t seeds_default = 2'000;
 #else
 constexpr std::uint64_t seeds_default = 20'000;
