@@ -199,8 +199,8 @@ bool simulated_driver::look(watch& w) noexcept {
                                              static_cast<std::uint64_t>(world_.options.delay_max.count())))});
         return false;
     }
-    const bool stays = flavour_ == flavour::readiness ||
-                       (!w.source->once && world_.kernel.has(feature::multishot_poll));
+    const bool stays =
+        flavour_ == flavour::readiness || (!w.source->once && world_.kernel.has(feature::multishot_poll));
     say(*w.source, seen, stays);
     return stays;
 }
