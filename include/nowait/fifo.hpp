@@ -50,9 +50,9 @@ struct open_options {
 /// Opens a path for writing, and waits if it is a FIFO until somebody has opened it for reading.
 ///
 /// The kernel tells only a thread that waits in open(2) that a reader has come: so each wait takes one worker of the unbounded
-/// account of the runtime's pool (`punted` of operation_kind::blocking counts them). When all of them are taken, those that wait in
-/// the queue try by themselves, after 10 ms first and later once a second, so that each is opened when its peer comes. A
-/// stop ends the wait: then nothing was opened, and nothing will be.
+/// account of the runtime's pool (`punted` of operation_kind::blocking counts them), and all of them together at most half of
+/// these. Those that wait in the queue try by themselves, after 10 ms first and later once a second, so that each is opened when
+/// its peer comes. A stop ends the wait: then nothing was opened, and nothing will be.
 /// Returns: the end. Errors: as try_open_writer, but no_such_device_or_address only of what is no FIFO; operation_canceled;
 /// and those of blocking(interruptible, ...). Borrows: nothing. Resumes: on the awaiter's runtime.
 [[nodiscard]] NOWAIT_API task<result<pipe_writer>> open_writer(std::string path, open_options options = {});
