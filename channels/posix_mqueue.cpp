@@ -265,13 +265,15 @@ result<void> owned_posix_mqueue::unlink() noexcept {
         return fail(std::errc::operation_not_permitted);
     detail::system& calls = *block()->calls;
     const std::string name = std::exchange(name_, {});
-    // Somebody may have replaced it: then the name is theirs. (Between this look and the call they still may.)
+    // Somebody may have replaced it: then the name is theirs. (Between this look and the call they still may.) Where there is no
+    // looking, for want of a descriptor perhaps, the name is taken to be ours.
     const int there = calls.queue_open(name.c_str(), identity_.access, 0, nullptr);
-    if (there < 0)
-        return fail_errno(-there);
+    if (there == -ENOENT)
+        return fail(std::errc::no_such_file_or_directory);
     detail::file_info info;
-    const bool known = calls.inspect(there, info) == 0;
-    calls.close(there);
+    const bool known = there >= 0 && calls.inspect(there, info) == 0;
+    if (there >= 0)
+        calls.close(there);
     if (known && (info.device != identity_.device || info.inode != identity_.inode))
         return fail(std::errc::no_such_file_or_directory);
     if (const int error = calls.queue_unlink(name.c_str()); error != 0)

@@ -147,17 +147,22 @@ int not_permitted(const std::string& name) {
 }
 
 int out_of_descriptors() {
-    const auto queue = owned_posix_mqueue::open(fresh_name(), small());
+    auto queue = owned_posix_mqueue::open(fresh_name(), small());
     CHILD_REQUIRE(queue.has_value());
+    const std::string name = queue->name();
     rlimit few{};
     CHILD_REQUIRE(::getrlimit(RLIMIT_NOFILE, &few) == 0);
-    few.rlim_cur = 3;
+    const rlim_t enough = std::exchange(few.rlim_cur, 3);
     CHILD_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
     const auto refused = posix_mqueue::open(queue->name());
     CHILD_REQUIRE(error_of(refused) == EMFILE);
     CHILD_REQUIRE(error_of(queue->notify()) == EMFILE);
     CHILD_REQUIRE(
         has(explain(refused.error(), subject::posix_queue), "may have 3 descriptors (RLIMIT_NOFILE"));
+    queue = result<owned_posix_mqueue>(); // takes the name away all the same
+    few.rlim_cur = enough;
+    CHILD_REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHILD_REQUIRE(error_of(posix_mqueue::open(name)) == ENOENT);
     return 0;
 }
 
