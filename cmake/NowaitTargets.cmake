@@ -123,3 +123,26 @@ function(nowait_find_asio)
         $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_CO_AWAIT=1>
         $<$<CXX_COMPILER_ID:Clang>:ASIO_HAS_STD_COROUTINE=1>)
 endfunction()
+
+# nowait_boost_asio: Boost.Asio for a part of the tests, if there is one that the adaptor knows. NOWAIT_BOOST_INCLUDE_DIR says
+# where; Boost's headers are all that is needed.
+function(nowait_find_boost_asio)
+    find_path(NOWAIT_BOOST_INCLUDE_DIR boost/asio.hpp)
+    if(NOT NOWAIT_BOOST_INCLUDE_DIR)
+        message(STATUS "no Boost.Asio: its tests are left out")
+        return()
+    endif()
+    file(STRINGS ${NOWAIT_BOOST_INCLUDE_DIR}/boost/version.hpp line REGEX "^#define BOOST_VERSION [0-9]+$")
+    string(REGEX MATCH "[0-9]+" version "${line}")
+    if(version LESS 107800)
+        message(STATUS "Boost ${version} is too old for the adaptor's tests with Boost.Asio (1.78): they are left out")
+        return()
+    endif()
+    add_library(nowait_boost_asio INTERFACE)
+    target_include_directories(nowait_boost_asio SYSTEM INTERFACE ${NOWAIT_BOOST_INCLUDE_DIR})
+    target_compile_definitions(nowait_boost_asio INTERFACE
+        NOWAIT_ASIO_BOOST=1
+        BOOST_ASIO_NO_DEPRECATED
+        $<$<CXX_COMPILER_ID:Clang>:BOOST_ASIO_HAS_CO_AWAIT=1>
+        $<$<CXX_COMPILER_ID:Clang>:BOOST_ASIO_HAS_STD_COROUTINE=1>)
+endfunction()

@@ -293,13 +293,14 @@ TEMPLATE_TEST_CASE("use after close, after a move, with null buffers, two reads 
 TEST_CASE("objects that others' threads close and destroy") {
     own_world world;
     auto guard = std::optional(net::make_work_guard(world.context()));
-    int aborted = 0;
+    int ended = 0;
     const auto descriptors = tests::open_descriptors();
     std::thread elsewhere([&] {
         for (int i = 0; i < 1000; ++i) {
             tests::kernel_pipe pipe(world.executor());
             auto count = [&](error_code error, std::size_t) {
-                aborted += error == net::error::operation_aborted ? 1 : 0; // on the runtime's thread
+                // On the runtime's thread. The write end may go first, and be seen to have gone.
+                ended += error == net::error::operation_aborted || error == net::error::eof ? 1 : 0;
             };
             pipe.receive(count);
             if (i % 2 == 0)
@@ -309,6 +310,6 @@ TEST_CASE("objects that others' threads close and destroy") {
     });
     world.run();
     elsewhere.join();
-    CHECK(aborted == 1000);
+    CHECK(ended == 1000);
     CHECK(tests::open_descriptors() <= descriptors + 4); // the io_context's and the driver's own
 }

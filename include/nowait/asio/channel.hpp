@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <concepts>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -32,6 +33,19 @@ private:
     void close_handle() noexcept override {}
 };
 
+// The rules of an awaited attempt hold for one that is made before there is an operation: it costs budget, and counts.
+[[nodiscard]] inline bool may_try(const detail::loop& home) noexcept {
+    return home.budget > 0 && !home.stopped();
+}
+template <class Outcome>
+[[nodiscard]] bool tried(detail::loop& home, const Outcome& outcome) noexcept {
+    if (!outcome && outcome.error().value() == EAGAIN)
+        return false;
+    home.charge(0);
+    home.counters_of(operation_kind::channel).inline_completions.add();
+    return true;
+}
+
 template <class Channel>
 struct send_kind {
     using object = asio_channel_object<Channel>;
@@ -46,6 +60,16 @@ struct send_kind {
             return to.handle.send(value, priority);
         else
             return to.handle.send(value);
+    }
+    [[nodiscard]] std::optional<std::tuple<error_code>> try_first(object& to, detail::loop& home) noexcept {
+        if (!may_try(home))
+            return std::nullopt;
+        result<void> sent;
+        if constexpr (requires { to.handle.try_send(value, priority); })
+            sent = to.handle.try_send(value, priority);
+        else
+            sent = to.handle.try_send(value);
+        return tried(home, sent) ? std::optional(arguments(sent)) : std::nullopt;
     }
     [[nodiscard]] static std::tuple<error_code> arguments(const result<void>& sent) noexcept {
         return {sent ? error_code() : channel_error(sent.error())};
@@ -62,6 +86,15 @@ struct receive_kind {
                   "async_receive completes with (error_code, T): with an error, T is a default one");
 
     [[nodiscard]] static description describe(object& from) noexcept { return from.handle.receive(); }
+    [[nodiscard]] static std::optional<std::tuple<error_code, received_type>> try_first(object& from,
+                                                                                        detail::loop& home) {
+        if (!may_try(home))
+            return std::nullopt;
+        auto got = from.handle.try_receive();
+        if (!tried(home, got))
+            return std::nullopt;
+        return arguments(std::move(got));
+    }
     [[nodiscard]] static std::tuple<error_code, received_type> arguments(result<received_type>&& got) {
         if (!got)
             return failure(channel_error(got.error()));

@@ -4,8 +4,11 @@
 #include <nowait/detail/asio_core.hpp>
 #include <nowait/detail/frame_pool.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -34,7 +37,12 @@ struct memory_for<std::allocator<Any>, T> {
     static type of(const std::allocator<Any>&) { return {}; }
 };
 
-/// A function on its way to the loop.
+template <class Allocator>
+inline constexpr bool is_default_allocator = false;
+template <class Any>
+inline constexpr bool is_default_allocator<std::allocator<Any>> = true;
+
+/// A function on its way to the loop. `counted`: it comes from another thread, and is work of the io_context meanwhile.
 template <class Function, class Allocator>
 class executed_function final : public detail::posted_base {
     using memory = memory_for<Allocator, executed_function>;
@@ -42,16 +50,26 @@ class executed_function final : public detail::posted_base {
 public:
     static executed_function* make(asio_core& core, Function&& function, const Allocator& allocator,
                                    bool counted) {
-        auto from = memory::of(allocator);
-        executed_function* const made = from.allocate(1);
-        return ::new (static_cast<void*>(made))
-            executed_function(core, std::move(function), allocator, counted);
+        void* block = nullptr;
+        if (cached(counted)) {
+            block = core.blocks.take();
+        } else {
+            auto from = memory::of(allocator);
+            block = from.allocate(1);
+        }
+        return ::new (block) executed_function(core, std::move(function), allocator, counted);
     }
     /// Its memory goes back before the function is called.
     void destroy() noexcept {
-        auto to = memory::of(allocator_);
-        this->~executed_function();
-        to.deallocate(this, 1);
+        asio_core& core = core_;
+        if (cached(counted_)) {
+            this->~executed_function();
+            core.blocks.give_back(this);
+        } else {
+            auto to = memory::of(allocator_);
+            this->~executed_function();
+            to.deallocate(this, 1);
+        }
     }
 
 private:
@@ -75,6 +93,12 @@ private:
             if (was_counted)
                 to.work_finished();
         };
+    }
+
+    /// Without an allocator of its own, and made on the loop's thread.
+    [[nodiscard]] static bool cached(bool counted) noexcept {
+        return is_default_allocator<Allocator> && sizeof(executed_function) <= block_cache::block_size &&
+               alignof(executed_function) <= alignof(std::max_align_t) && !counted;
     }
 
     asio_core& core_;

@@ -291,6 +291,12 @@ struct bound_handler {
     Arguments arguments;
 };
 
+/// A kind whose first attempt needs no operation: try_first() gives the handler's arguments, or nothing if it has to wait.
+template <class Kind>
+concept tries_first = requires(Kind& kind, typename Kind::object& object, detail::loop& home) {
+    static_cast<bool>(kind.try_first(object, home));
+};
+
 /// `Kind` says what is done: describe(object) makes our description, arguments(value) what the handler is given,
 /// failure(error) the same where there was no operation.
 template <class Kind, class Handler, class IoExecutor>
@@ -308,6 +314,13 @@ public:
         asio_core& core = object.core();
         if (core.here()) {
             const detail::loop_visit visiting(core.get_loop());
+            if constexpr (tries_first<Kind>) {
+                if (auto arguments =
+                        kind.try_first(static_cast<typename Kind::object&>(object), core.get_loop())) {
+                    complete_at_once(core, executor, std::move(handler), std::move(*arguments));
+                    return;
+                }
+            }
             make(core, object, executor, std::move(kind), std::move(handler))->begin(&executor);
             return;
         }
@@ -392,6 +405,32 @@ private:
         object_->add(*this);
         ++core_.waiting;
         core_.stir(); // what has been armed is to be submitted
+    }
+
+    /// Done before there was an operation: all that travels is the handler with its arguments.
+    template <class Arguments>
+    static void complete_at_once(asio_core& core, const IoExecutor& io, Handler&& handler,
+                                 Arguments&& arguments) {
+        bound_handler<Handler, Arguments> called{std::move(handler), std::move(arguments)};
+        const auto allocator = called.get_allocator();
+#if NOWAIT_ASIO_HAS_IMMEDIATE_EXECUTOR
+        using immediate = net::associated_immediate_executor<Handler, IoExecutor>;
+        if constexpr (!requires {
+                          typename immediate::asio_associated_immediate_executor_is_unspecialised;
+                      }) {
+            execute_on(immediate::get(called.handler, io), std::move(called));
+            return;
+        }
+#endif
+        const auto executor = net::get_associated_executor(called.handler, io);
+        if (runs_here(core, executor)) {
+            using node = executed_function<bound_handler<Handler, Arguments>, allocator_type>;
+            (void)core.send(*node::make(core, std::move(called), allocator, false));
+        } else {
+            execute_on(net::prefer(net::require(executor, net::execution::blocking.never),
+                                   net::execution::allocator(allocator)),
+                       std::move(called));
+        }
     }
 
     /// Ended by the first attempt. It completes later, or, if the handler names an executor for immediate completions, there.
