@@ -36,7 +36,7 @@ using error_code = asio::error_code;
 
 namespace tests {
 
-#if NOWAIT_ASIO_VERSION >= 102800
+#if NOWAIT_ASIO_VERSION >= 102600
 using net::as_tuple;
 using net::deferred;
 #else

@@ -1,4 +1,5 @@
 // Boost.Beast's HTTP over our streams, unchanged.
+#include "catch.hpp"
 #include "tests/asio/asio_support.hpp"
 
 #include <boost/beast/core.hpp>

@@ -104,7 +104,7 @@ using system_error = ::asio::system_error;
 /// `executor.execute(function)`, which early versions keep to themselves.
 template <class Executor, class Function>
 void execute_on(const Executor& executor, Function&& function) {
-#if NOWAIT_ASIO_VERSION < 102800
+#if NOWAIT_ASIO_VERSION < 102600
     net::execution::execute(executor, static_cast<Function&&>(function));
 #else
     executor.execute(static_cast<Function&&>(function));
