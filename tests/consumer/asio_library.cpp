@@ -3,9 +3,9 @@
 
 #include <nowait/asio.hpp>
 
-#include <asio.hpp>
-
 #include <memory>
+
+#include <asio.hpp>
 
 std::string FUNCTION(asio::any_io_executor executor) {
     try {
