@@ -264,6 +264,10 @@ bool resume_on_awaiter::await_ready() noexcept {
     }
     if (to_ == &frame_.home->remote())
         return true;
+    if (outcome_ == nullptr) { // whoever owns the frame has no memory for what comes from elsewhere
+        error_ = ENOMEM;
+        return true;
+    }
     if (journey::of(frame_) == nullptr) {
         try {
             fresh_ = new journey(frame_, outcome_, fail_);

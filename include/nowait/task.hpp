@@ -81,7 +81,13 @@ struct task_promise_base : awaiting_promise {
     template <frame_description D>
     typename D::frame_awaiter await_transform(
         D what, std::source_location at = std::source_location::current()) noexcept {
-        return typename D::frame_awaiter(*this, what, result, &fail_outcome, at);
+        outcome<T>* to = result;
+        if (this->owner != nullptr && this->owner->place_elsewhere != nullptr) {
+            to = static_cast<outcome<T>*>(this->owner->place_elsewhere(*this->owner, *this));
+            if (to != nullptr)
+                result = to;
+        }
+        return typename D::frame_awaiter(*this, what, to, &fail_outcome, at);
     }
 
 private:

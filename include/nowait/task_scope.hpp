@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <new>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -80,8 +81,30 @@ public:
 private:
     friend class scope_join_operation;
 
+    /// Of a task that has moved to another runtime: a place of its own for its outcome.
+    template <class T>
+    struct traveller final : frame_owner {
+        explicit traveller(scope_state* state) noexcept : of(state) {
+            frame_ended = [](frame_owner& owner) noexcept {
+                auto* const self = static_cast<traveller*>(&owner);
+                scope_state& state_of = *self->of;
+                scope_failure how = failure_of(self->slot);
+                delete self;
+                state_of.child_ended(std::move(how));
+            };
+            frame_abandoned = [](frame_owner& owner) noexcept {
+                auto* const self = static_cast<traveller*>(&owner);
+                scope_state& state_of = *self->of;
+                delete self;
+                state_of.child_abandoned();
+            };
+        }
+        scope_state* of;
+        outcome<T> slot;
+    };
+
     /// Where the outcome of tasks without a callable goes, one after the other: between a task's last word and child_ended()
-    /// nothing else runs. So a task costs its frame and nothing beside.
+    /// nothing else runs on this thread. So a task costs its frame and nothing beside.
     template <class T>
     struct sink : frame_owner {
         explicit sink(scope_state* state) noexcept : of(state) {
@@ -91,6 +114,13 @@ private:
             };
             frame_abandoned = [](frame_owner& owner) noexcept {
                 static_cast<sink&>(owner).of->child_abandoned();
+            };
+            place_elsewhere = [](frame_owner& owner, promise_base& frame) noexcept -> void* {
+                auto* const alone = new (std::nothrow) traveller<T>(static_cast<sink&>(owner).of);
+                if (alone == nullptr)
+                    return nullptr;
+                frame.owner = alone;
+                return &alone->slot;
             };
         }
         scope_state* of;

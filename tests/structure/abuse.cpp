@@ -2,6 +2,7 @@
 #include "fake_driver.hpp"
 #include "runs.hpp"
 #include "stack_probe.hpp"
+#include "structure_support.hpp"
 
 #include <nowait/async_generator.hpp>
 #include <nowait/async_mutex.hpp>
@@ -11,6 +12,7 @@
 #include <nowait/latch.hpp>
 #include <nowait/pipe.hpp>
 #include <nowait/pipe_channel.hpp>
+#include <nowait/resume_on.hpp>
 #include <nowait/semaphore.hpp>
 #include <nowait/sleep.hpp>
 #include <nowait/task_scope.hpp>
@@ -449,6 +451,46 @@ TEST_CASE("abuse: a task destroys the scope that somebody joins") {
         CHECK(what == "heard by whoever joins");
     }(frames));
     CHECK(frames.died == frames.born);
+}
+
+TEST_CASE("abuse: tasks of a scope that end on another runtime, while others end here") {
+    nowait_test::running_runtime other;
+    census frames;
+    nowait_test::run_on_new([](nowait::remote_runtime there, census& to) -> task<> {
+        std::atomic<int> away{0};
+        auto moves = [](nowait::remote_runtime where, std::atomic<int>& count) -> task<> {
+            const auto moved = co_await nowait::resume_on(where);
+            if (moved)
+                count.fetch_add(1);
+        };
+        auto fails_there = [](nowait::remote_runtime where) -> task<result<void>> {
+            const auto moved = co_await nowait::resume_on(where);
+            static_cast<void>(moved);
+            co_return nowait::fail(std::errc::no_space_on_device);
+        };
+        auto stays = [](census& all) -> task<> {
+            const census::member here(all);
+            co_await nowait::yield();
+        };
+        for (int round = 0; round < 200; ++round) {
+            task_scope scope;
+            for (int i = 0; i < 10; ++i) {
+                scope.spawn(moves(there, away));
+                scope.spawn(stays(to));
+            }
+            auto ended = co_await scope.join();
+            if (!ended)
+                FAIL("a task that moved has failed");
+            task_scope failing;
+            failing.spawn(fails_there(there));
+            failing.spawn(stays(to));
+            auto failed = co_await failing.join();
+            if (failed || failed.error() != std::errc::no_space_on_device)
+                FAIL("what failed elsewhere was not heard");
+        }
+        CHECK(away.load() == 2000);
+    }(other.remote(), frames));
+    CHECK(frames.born == frames.died);
 }
 
 TEST_CASE("abuse: a scope that is left by an exception lets its tasks go, stopped") {

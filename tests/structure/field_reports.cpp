@@ -2,6 +2,7 @@
 #include "fake_driver.hpp"
 #include "runs.hpp"
 #include "stack_probe.hpp"
+#include "structure_support.hpp"
 
 #include <nowait/async_mutex.hpp>
 #include <nowait/event.hpp>
@@ -34,6 +35,7 @@ using nowait::task;
 using nowait::task_scope;
 using nowait_test::fake_world;
 using nowait_test::make_runtime;
+using nowait_test::running_runtime;
 using nowait_test::stack_probe;
 using namespace std::chrono_literals;
 
@@ -53,37 +55,6 @@ task<int> chain(int depth, stack_probe& probe) {
     const int below = co_await chain(depth - 1, probe);
     co_return below + 1;
 }
-
-/// A runtime that runs on a thread of its own until it is asked to stop.
-class running_runtime {
-public:
-    running_runtime() {
-        std::latch begun(1);
-        thread_ = std::thread([this, &begun] {
-            auto made = runtime::create();
-            if (!made)
-                std::terminate();
-            remote_.emplace(made->remote());
-            auto idle = made->spawn(waits());
-            begun.count_down();
-            if (!made->run())
-                std::terminate();
-        });
-        begun.wait();
-    }
-    ~running_runtime() {
-        remote_->request_stop();
-        thread_.join();
-    }
-    [[nodiscard]] const nowait::remote_runtime& remote() const noexcept { return *remote_; }
-
-private:
-    static task<> waits() {
-        (void)co_await nowait::sleep_until(std::chrono::steady_clock::time_point::max());
-    }
-    std::optional<nowait::remote_runtime> remote_;
-    std::thread thread_;
-};
 
 } // namespace
 

@@ -101,6 +101,9 @@ struct frame_owner {
     void (*frame_ended)(frame_owner&) noexcept = nullptr;
     /// The loop has been destroyed, and the frame with it, before it ended. Null: the owner goes the same way by itself.
     void (*frame_abandoned)(frame_owner&) noexcept = nullptr;
+    /// The frame is about to move to another loop, whose thread will write its outcome. Null: it may, where it is. Otherwise
+    /// gives another place (and perhaps another owner), or null if there is no memory for it.
+    void* (*place_elsewhere)(frame_owner&, struct promise_base& frame) noexcept = nullptr;
 };
 
 /// The part of a promise that does not depend on its type. `ready_node`: the frame itself is what stands in the ready
