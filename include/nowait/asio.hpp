@@ -5,5 +5,6 @@
 #include <nowait/asio/executor.hpp>
 #include <nowait/asio/pipe.hpp>
 #include <nowait/asio/pipe_channel.hpp>
+#include <nowait/asio/posix_mqueue.hpp>
 #include <nowait/asio/runtime.hpp>
 #include <nowait/asio/use_task.hpp>
