@@ -20,7 +20,7 @@ static nowait::task<int> work() {
             break; // operation_canceled: somebody has requested a stop
         ++done;
     }
-    std::printf("put in order after %s of work\n", done > 0 ? "some rounds" : "no round");
+    std::printf("%d rounds of work, and everything put in order\n", done);
     co_return done;
 }
 
