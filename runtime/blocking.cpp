@@ -106,6 +106,10 @@ bool blocking_operation_base::submit(blocking_job_base* job) noexcept {
     }
     home().counters_of(operation_kind::blocking).punted.add();
     waiting_ = true;
+    place_.outwait = [](work_in_pool& place, clock::time_point deadline) noexcept {
+        return static_cast<embedded_place&>(place).of->outwait(deadline);
+    };
+    home().in_pool.push_back(place_);
     listen_for_stop(
         [](stop_hook& hook) noexcept { static_cast<blocking_operation_base&>(from_hook(hook)).cancel(); });
     return false;
@@ -113,6 +117,7 @@ bool blocking_operation_base::submit(blocking_job_base* job) noexcept {
 
 void blocking_operation_base::told() noexcept {
     waiting_ = false;
+    static_cast<list_node&>(place_).unlink();
     stop_interrupting();
     error_ = job_->error;
     complete();
@@ -125,6 +130,7 @@ bool blocking_operation_base::take_back() noexcept {
     else if (!job_->abandonable || !job_->claim_end())
         return false;
     waiting_ = false;
+    static_cast<list_node&>(place_).unlink();
     if (job_->abandonable)
         job_->box->release();
     return true;
@@ -157,17 +163,26 @@ void blocking_operation_base::stop_interrupting() noexcept {
         home().remove_timer(timer_);
 }
 
+/// What the function refers to is about to go, so it must be over.
+bool blocking_operation_base::outwait(clock::time_point deadline) noexcept {
+    stop_interrupting();
+    if (take_back())
+        return true;
+    const bool over = outwait_job(
+        *pool_, *job_,
+        [](pool_job& raw) noexcept { return static_cast<blocking_job_base&>(raw).await_pool(); }, deadline);
+    if (over) {
+        waiting_ = false;
+        static_cast<list_node&>(place_).unlink();
+    }
+    return over;
+}
+
 blocking_operation_base::~blocking_operation_base() {
     if (waiting_) [[unlikely]] {
-        // The runtime's destructor takes the frame away. What the function refers to goes with it, so it must be over.
         if (home().forked())
             return; // its workers stayed with the parent
-        stop_interrupting();
-        if (!take_back()) {
-            outwait_job(*pool_, *job_, [](pool_job& raw) noexcept {
-                return static_cast<blocking_job_base&>(raw).await_pool();
-            });
-        }
+        (void)outwait(clock::time_point::max());
     }
     if (job_ != nullptr)
         job_->leave();

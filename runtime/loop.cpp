@@ -733,11 +733,15 @@ loop::~loop() {
         if (block != nullptr && block->receiver != nullptr && !is_child)
             block->receiver->finish();
     }
+    bool work_left = false;
+    if (!is_child)
+        in_pool.for_each([&](work_in_pool& each) { work_left = !each.outwait(each, deadline) || work_left; });
     ready_head_ = nullptr;
     ready_tail_ = &ready_head_;
     // If some are away for good (or in the parent, and this is the child): what they point to stays, unreachable, rather than
-    // to be used after its end. The same if the kernel has not given all memory back in time, or can no longer say that it has.
-    const bool lent = !is_child && !foreign && in_flight();
+    // to be used after its end. The same if the kernel has not given all memory back in time, or can no
+    // longer say that it has, and if a worker is still at work.
+    const bool lent = work_left || (!is_child && !foreign && in_flight());
     if (away == 0 && !lent)
         destroy_frames();
     while (!is_child && !foreign && closing != 0 && driver_->failure() == 0 && system_->now() < deadline)

@@ -249,15 +249,19 @@ bool cancel_job(worker_pool_state& pool, pool_job& job) noexcept {
     return pool.cancel(job) == job_removal::removed;
 }
 
-void outwait_job(worker_pool_state& pool, pool_job& job, bool (*await_release)(pool_job&) noexcept) noexcept {
+bool outwait_job(worker_pool_state& pool, pool_job& job, bool (*await_release)(pool_job&) noexcept,
+                 std::chrono::steady_clock::time_point deadline) noexcept {
     interrupt_backoff backoff;
     for (;;) {
         const std::uint32_t seen = pool.host().changes();
         if (!await_release(job))
-            return;
+            return true;
         (void)pool.cancel(job); // interrupts it
-        pool.host().await_change(seen, job.interruptible ? pool.host().now() + backoff.next()
-                                                         : worker_pool_state::never);
+        const auto now = pool.host().now();
+        if (now >= deadline)
+            return false;
+        pool.host().await_change(seen,
+                                 job.interruptible ? std::min(deadline, now + backoff.next()) : deadline);
     }
 }
 

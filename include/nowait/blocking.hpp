@@ -159,6 +159,7 @@ protected:
         if (how_.pool != nullptr)
             acquire_pool(*how_.pool);
         timer_.of = this;
+        place_.of = this;
     }
     ~blocking_operation_base();
 
@@ -180,11 +181,15 @@ private:
     struct embedded_timer : timer_node {
         blocking_operation_base* of = nullptr;
     } timer_; // until the signal is sent again
+    struct embedded_place : work_in_pool {
+        blocking_operation_base* of = nullptr;
+    } place_; // in the loop's list, while it waits
 
     void told() noexcept;
     void interrupt_again() noexcept;
     void stop_interrupting() noexcept;
     [[nodiscard]] bool take_back() noexcept;
+    [[nodiscard]] bool outwait(clock::time_point deadline) noexcept;
 
     worker_pool_state* pool_ = nullptr;
     interrupt_backoff backoff_;
@@ -303,7 +308,8 @@ private:
 /// `.on(pool)` say more about it.
 ///
 /// It is never interrupted: a stop before it has begun takes it back, a stop while it runs waits for it. So work that may not
-/// end must be interruptible or abandonable, or it holds up whoever awaits it, the runtime's destructor included.
+/// end must be interruptible or abandonable, or it holds up whoever awaits it, and the runtime's destructor for destructor_wait: then
+/// the frames are left in memory, because the work may refer to them.
 /// Returns: what the function gives; a result<T> stays one, another T becomes a result<T>. Throws what it throws.
 /// Errors, the function not having run: operation_canceled: stopped, or the pool is shut down;
 /// resource_unavailable_try_again: no thread to be had, and no worker there; resource_deadlock_would_occur: called by work

@@ -147,6 +147,39 @@ TEST_CASE("a runtime that is destroyed leaves abandonable work alone") {
     REQUIRE(*state == 1);
 }
 
+TEST_CASE("a runtime that is destroyed over work that does not end leaves the frames to it") {
+    auto pool = make_pool({.destructor_wait = 0ns});
+    gate go_on;
+    gate over;
+    struct noisy {
+        bool* gone;
+        ~noisy() { *gone = true; }
+    };
+    bool frame_gone = false;
+    // Reachable until the process has ended, so that nobody takes what is left for lost by mistake.
+    static auto& left_in_memory = *new std::vector<void*>;
+    {
+        runtime_options options = on(pool);
+        options.destructor_wait = 0ns;
+        auto runtime = make_runtime(options);
+        (void)runtime.spawn([&]() -> task<void> {
+            noisy local{&frame_gone};
+            left_in_memory.push_back(&local);
+            auto endless = [&] {
+                go_on.pass();
+                REQUIRE_FALSE(*local.gone);
+                over.open();
+            };
+            (void)co_await blocking(endless);
+        });
+        run_until(runtime, [&pool] { return pool.stats().bounded.taken == 1; });
+    }
+    REQUIRE_FALSE(frame_gone);
+    go_on.open();
+    over.pass();
+    REQUIRE_FALSE(frame_gone);
+}
+
 TEST_CASE("a runtime may be destroyed while the end of its work is under way") {
     auto pool = make_pool();
     for (int i = 0; i < 200; ++i) {

@@ -109,6 +109,12 @@ struct outside_operation : list_node {
     void (*abandon)(outside_operation&) noexcept = nullptr; ///< destroys it, with the operation in it
 };
 
+/// An operation that waits for a worker. While the work runs, it may refer to the frames.
+struct work_in_pool : list_node {
+    /// The loop is being destroyed. False: the work still runs at the deadline.
+    bool (*outwait)(work_in_pool&, clock::time_point deadline) noexcept = nullptr;
+};
+
 class NOWAIT_API loop {
 public:
     static constexpr int resumptions_per_look = 64;
@@ -247,6 +253,7 @@ public:
     /// Who runs what would block this loop; found when it is first needed (see pool_of). The loop holds a reference.
     worker_pool_state* pool = nullptr;
     bool owns_pool = false;
+    list<work_in_pool> in_pool;
     /// Why this driver; and 1 if it is not the one that was preferred.
     std::string reason;
     counter fallbacks;

@@ -30,9 +30,10 @@ void release_pool(worker_pool_state& pool) noexcept;
 /// True: the job will never run, and the pool has let go of it. False: it runs (and was interrupted, if it can be), or is over.
 [[nodiscard]] NOWAIT_API bool cancel_job(worker_pool_state& pool, pool_job& job) noexcept;
 /// Waits until the pool has let go of the job, and interrupts it meanwhile. `await_release` says "I wait", and false if there is
-/// nothing to wait for any more; the job's release() then says that somebody waits.
-NOWAIT_API void outwait_job(worker_pool_state& pool, pool_job& job,
-                            bool (*await_release)(pool_job&) noexcept) noexcept;
+/// nothing to wait for any more; the job's release() then says that somebody waits. False: not by the deadline.
+[[nodiscard]] NOWAIT_API bool outwait_job(worker_pool_state& pool, pool_job& job,
+                                          bool (*await_release)(pool_job&) noexcept,
+                                          std::chrono::steady_clock::time_point deadline) noexcept;
 
 /// How long the canceller waits before it sends the signal again: one millisecond, then twice as long each time.
 class interrupt_backoff {
