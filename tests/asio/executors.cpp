@@ -111,6 +111,7 @@ TEMPLATE_TEST_CASE("timers, strands and coroutines on our loop, on one thread", 
     auto strand = net::make_strand(world.executor());
     int ticks = 0;
     std::size_t seen = 0;
+    const std::size_t before = tests::threads(); // one, or what a sanitizer has
     net::co_spawn(
         strand,
         [&]() -> net::awaitable<void> {
@@ -131,7 +132,7 @@ TEMPLATE_TEST_CASE("timers, strands and coroutines on our loop, on one thread", 
     world.run();
     CHECK(sleeping.done()); // neither returns before the other has ended
     CHECK(ticks == 20);
-    CHECK(seen == 1);
+    CHECK(seen == before);
 }
 
 TEMPLATE_TEST_CASE("run does not return while the other has work", "", own_world, host_world) {
