@@ -18,8 +18,9 @@ inline constexpr std::size_t pairs_until_refill = 100'000; // as published; late
 inline constexpr unsigned priorities = 32'768;
 inline constexpr std::size_t int_depth = 64;
 
-// A message of the published size.
-struct payload {
+// A message of the published size. Aligned to it, or the figures of every contender depend on whether its memory happens to lie
+// so that a message crosses a cache line.
+struct alignas(16) payload {
     std::uint64_t number = 0;
     std::uint64_t more = 0;
 };
