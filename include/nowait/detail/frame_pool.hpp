@@ -63,7 +63,8 @@ private:
     std::size_t owned_ = 0;  // blocks, in the lists or out
 
     // Freed by other threads. `closed` once the owner has gone: then blocks are freed at once and counted in `orphans_`.
-    real_sync::atomic<block*> remote_{nullptr};
+    // On a cache line of its own: the owner writes to the words before at every allocation.
+    alignas(64) real_sync::atomic<block*> remote_{nullptr};
     real_sync::atomic<long> orphans_{0};
 };
 
