@@ -74,7 +74,6 @@
 #define NOWAIT_ASIO_HAS_IMMEDIATE_EXECUTOR 0
 #endif
 
-// A source file that includes the adaptor with the one Asio and then with the other meets this constant twice.
 #if NOWAIT_ASIO_BOOST
 #define NOWAIT_ASIO_ABI asio_boost
 #else
