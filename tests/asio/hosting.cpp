@@ -110,10 +110,8 @@ TEST_CASE("what happens outside a pass stirs the host, and a timer bounds the re
     auto sleeping = guest.runtime.spawn(
         []() -> nowait::task<void> { co_await nowait::sleep_for(std::chrono::hours(1)); });
     CHECK(guest.host.stirs == before + 1);
-    const auto began = std::chrono::steady_clock::now();
-    const auto until = guest.settle();
-    CHECK(until < time_point::max());
-    CHECK(until > began);
+    CHECK(guest.settle() <
+          time_point::max());              // when the wheel wants a look, which is no later than the timer
     CHECK(guest.host.stirs == before + 1); // nothing in a pass does
     guest.runtime.request_stop();
     (void)guest.settle();
