@@ -2,6 +2,7 @@
 #include "several_support.hpp"
 
 using namespace several_test;
+using nowait_test::thread_sanitizer;
 
 namespace several_test {
 
@@ -392,6 +393,43 @@ TEST_CASE("a thousand tasks wander over all runtimes") {
         sum += nowait::wait(handle.join()).value_or(-1000);
     CHECK(sum == tasks * 15);
     CHECK(alive == 0);
+}
+
+TEST_CASE("CO-08, CO-09: after each of 100,000 hops thread, thread-locals and runtime are the new ones") {
+    constexpr int hops = thread_sanitizer ? 10'000 : 100'000;
+    runtime_pool pool = make_pool(2);
+    struct place {
+        thread_id thread;
+        const nowait::detail::loop* loop = nullptr;
+    };
+    struct tally {
+        int right = 0;
+        int elsewhere = 0; // than before the hop
+    };
+    const std::array<thread_id, 2> threads{thread_of(pool.at(0)), thread_of(pool.at(1))};
+    REQUIRE(threads[0] != threads[1]);
+    auto handle = pool.spawn_on(0, [](runtime_pool& all, std::array<thread_id, 2> expected) -> task<tally> {
+        tally seen;
+        std::array<const nowait::detail::loop*, 2> loops{nowait::detail::loop::current(), nullptr};
+        thread_id before = this_thread();
+        for (int n = 1; n <= hops; ++n) {
+            const auto to = static_cast<std::size_t>(n % 2);
+            const auto moved = co_await resume_on(all.at(to));
+            if (!moved)
+                break;
+            const place now{this_thread(), nowait::detail::loop::current()};
+            if (loops[to] == nullptr)
+                loops[to] = now.loop;
+            seen.right += now.thread == expected[to] && now.loop == loops[to] ? 1 : 0;
+            seen.elsewhere += now.thread != before && loops[0] != loops[1] ? 1 : 0;
+            before = now.thread;
+        }
+        co_return seen;
+    }(pool, threads));
+    const auto seen = nowait::wait(handle.join());
+    REQUIRE(seen);
+    CHECK(seen->right == hops);
+    CHECK(seen->elsewhere == hops);
 }
 
 TEST_CASE("a guest in the inbox of a runtime that nobody runs goes with it") {
