@@ -302,10 +302,13 @@ private:
     }
 
     [[nodiscard, gnu::always_inline]] static std::uint64_t clock() noexcept {
-        if constexpr (Order::remembers_arrival)
-            return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-        else
+        if constexpr (Order::remembers_arrival) {
+            loop* const here = loop::current(); // a plain thread has none, and no simulated clock either
+            const auto now = here != nullptr ? here->now() : real_system().now();
+            return static_cast<std::uint64_t>(now.time_since_epoch().count());
+        } else {
             return 0;
+        }
     }
     [[nodiscard]] bool admits(std::uint64_t bytes) const noexcept {
         if (reserved_ == 0) [[likely]]
