@@ -214,7 +214,10 @@ TEST_CASE("500 reads that wait take no more threads than they may (TP-08)") {
     for (std::size_t i = 0; i < reads; ++i)
         (void)runtime.spawn(ending(blocking(nowait::interruptible, read)));
     std::jthread stopper([&] {
-        wait_until([&pool] { return pool.stats().unbounded.taken == 16; });
+        wait_until([&pool] {
+            const auto seen = pool.stats().unbounded;
+            return seen.taken == 16 && seen.submitted == reads; // what begins under a stop is never submitted
+        });
         runtime.request_stop();
     });
     REQUIRE(runtime.run());
