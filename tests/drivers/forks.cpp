@@ -128,9 +128,10 @@ TEST_CASE("FK-06 a child that closes every object takes nothing from its parent'
 }
 
 TEST_CASE("FK-04 fork and exec beside eight threads that allocate and post") {
-    runtime runs = make_runtime(by_turns());
     std::atomic<bool> over{false};
-    std::atomic<int> posted{0};
+    std::atomic<int> posted{
+        0}; // before the runtime, whose destructor runs what has been posted and not yet run
+    runtime runs = make_runtime(by_turns());
     const nowait::remote_runtime remote = runs.remote();
     std::vector<std::thread> threads;
     for (int i = 0; i < 8; ++i) {

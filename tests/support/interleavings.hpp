@@ -25,6 +25,8 @@ public:
     struct findings {
         std::size_t runs = 0;
         std::size_t deadlocks = 0;
+        std::size_t strays =
+            0; ///< runs in which the same choices led elsewhere than before: the scenario is not the same each time
         bool complete = false; ///< every interleaving was walked
     };
     using body = std::function<void()>;
@@ -41,11 +43,13 @@ public:
         choices_.clear();
         do {
             position_ = 0;
+            strayed_ = false;
             scenario once = make();
             if (!run(once.threads))
                 ++found.deadlocks;
             once.at_end();
             ++found.runs;
+            found.strays += strayed_ ? 1 : 0;
             if (found.runs == runs_max)
                 return found;
         } while (next_schedule());
@@ -157,7 +161,13 @@ private:
     std::size_t choose(std::size_t options) {
         if (position_ == choices_.size())
             choices_.push_back({0, options});
-        return choices_[position_++].taken;
+        choice& next = choices_[position_++];
+        if (next.options != options) {
+            strayed_ = true;
+            next.options = options;
+            next.taken = std::min(next.taken, options - 1);
+        }
+        return next.taken;
     }
     bool next_schedule() {
         while (!choices_.empty()) {
@@ -176,6 +186,7 @@ private:
     thread_state* running_ = nullptr;
     std::vector<choice> choices_;
     std::size_t position_ = 0;
+    bool strayed_ = false;
 };
 
 } // namespace nowait_test
