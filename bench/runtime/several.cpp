@@ -23,10 +23,8 @@ namespace {
 using nowait::task;
 using namespace std::chrono_literals;
 
-// Rounds before the clock starts: the threads have slept since the last slice. And enough after that: whoever waits for the
-// slice shares a CPU with one of them until it sleeps.
+// Rounds before the clock starts: the threads have slept since the last slice.
 constexpr std::size_t rounds_to_wake_up = 32;
-constexpr std::size_t rounds_of_a_slice = 4'000;
 
 // One message to the other runtime and one back, `rounds` times.
 class two_runtimes {
