@@ -311,7 +311,7 @@ bool pipe_waiter<Sync>::attempt_locked() noexcept {
     if (came_out == pipe_attempt::done) {
         channel.settle(turn);
         channel.mutex.unlock();
-        count_inline(result_ > 0 && moves_bytes_ ? static_cast<std::size_t>(result_) : 0);
+        settle_inline(result_ > 0 && moves_bytes_ ? static_cast<std::size_t>(result_) : 0);
         return true;
     }
     return wait_here();
@@ -631,7 +631,7 @@ bool pipe_move_operation<Sync>::start() noexcept {
         if (came_out == outcome::done) {
             unlock_both();
             settle_both();
-            this->count_inline(0); // slots changed hands: no byte was copied
+            this->settle_inline(0); // slots changed hands: no byte was copied
             return true;
         }
         hold();

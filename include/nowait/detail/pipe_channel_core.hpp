@@ -271,6 +271,13 @@ protected:
         home().charge(bytes);
         home().counters_of(operation_kind::channel).inline_completions.add();
     }
+    /// The same where the attempt may have failed: that takes its unit of the turn, and counts as nothing.
+    void settle_inline(std::size_t bytes) noexcept {
+        if (result_ < 0) [[unlikely]]
+            home().charge(0);
+        else
+            count_inline(bytes);
+    }
     void pin() noexcept {
         if (!pinned_) {
             pinned_ = true;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -80,8 +79,17 @@ struct program {
 [[nodiscard]] std::string describe(const program& p);
 
 class stream_object;
-/// How the pipe channels of a run are made: the suite's own tests give broken ones.
-using pipe_channel_factory = std::function<stream_object*(std::uint32_t pages)>;
+class message_object;
+[[nodiscard]] stream_object* make_pipe_channel(std::uint32_t pages);
+[[nodiscard]] message_object* make_channel(std::uint32_t messages);
+[[nodiscard]] message_object* make_queue(std::uint32_t messages);
+
+/// How the channels of a run are made: the library's, unless the suite is to be tested with broken ones.
+struct object_factories {
+    stream_object* (*pipe_channel)(std::uint32_t pages) = &make_pipe_channel;
+    message_object* (*channel)(std::uint32_t messages) = &make_channel;
+    message_object* (*queue)(std::uint32_t messages) = &make_queue;
+};
 
 struct verdict {
     std::string failure; ///< empty: all is well
@@ -91,9 +99,9 @@ struct verdict {
 };
 
 /// Runs a program in a simulation and checks it against the model.
-[[nodiscard]] verdict run_program(const program& p, const pipe_channel_factory& make_pipe_channel = {});
+[[nodiscard]] verdict run_program(const program& p, const object_factories& make = {});
 
 /// A shorter program that fails too, with whichever seed of a few.
-[[nodiscard]] program shrink(program failing, const pipe_channel_factory& make_pipe_channel = {});
+[[nodiscard]] program shrink(program failing, const object_factories& make = {});
 
 } // namespace nowait_test::programs

@@ -1,6 +1,7 @@
-// The objects that random programs work on, behind two small interfaces, and what a run writes down of each operation.
+// Streams of bytes, behind one interface; and how every operation of the suite is awaited.
 #pragma once
 
+#include "ledger.hpp"
 #include "program.hpp"
 
 #include <nowait/nowait.hpp>
@@ -26,38 +27,38 @@ struct bound {
     nowait::inplace_stop_token source;
 };
 
-/// Numbers operations in the order of their beginning.
-struct sequence {
-    std::uint64_t next = 1;
-};
-
 /// Awaits a description under a bound. `began` is set in the same turn in which the operation starts.
 template <class D>
-nowait::task<typename D::value_type> perform(D what, bound limit, sequence& numbers, std::uint64_t& began) {
+nowait::task<typename D::value_type> perform(D what, bound limit, nowait::operation_kind kind, ledger& book,
+                                             std::uint64_t& began) {
     switch (limit.how) {
     case bound_kind::timeout: {
         auto limited = nowait::with_timeout(std::move(what), limit.span);
-        began = numbers.next++;
+        const ledger::mark mark = book.begin(kind, began);
         auto got = co_await std::move(limited);
+        book.end(mark, got.has_value());
         co_return got;
     }
     case bound_kind::token: {
         auto limited = nowait::with_stop(std::move(what), limit.token);
-        began = numbers.next++;
+        const ledger::mark mark = book.begin(kind, began);
         auto got = co_await std::move(limited);
+        book.end(mark, got.has_value());
         co_return got;
     }
     case bound_kind::source: {
         auto limited = nowait::with_stop(std::move(what), limit.source);
-        began = numbers.next++;
+        const ledger::mark mark = book.begin(kind, began);
         auto got = co_await std::move(limited);
+        book.end(mark, got.has_value());
         co_return got;
     }
     case bound_kind::none:
         break;
     }
-    began = numbers.next++;
+    const ledger::mark mark = book.begin(kind, began);
     auto got = co_await std::move(what);
+    book.end(mark, got.has_value());
     co_return got;
 }
 
@@ -68,12 +69,12 @@ class stream_object {
 public:
     virtual ~stream_object() = default;
     virtual nowait::task<count_result> write(std::size_t actor, std::span<const std::byte> data, bound limit,
-                                             sequence& numbers, std::uint64_t& began) = 0;
+                                             ledger& book, std::uint64_t& began) = 0;
     virtual nowait::task<count_result> read(std::size_t actor, std::span<std::byte> buffer, bound limit,
-                                            sequence& numbers, std::uint64_t& began) = 0;
+                                            ledger& book, std::uint64_t& began) = 0;
     /// Moves bytes to another stream of the same kind. EINVAL: it is none.
     virtual nowait::task<count_result> splice(std::size_t actor, stream_object& to, std::size_t size,
-                                              bound limit, sequence& numbers) = 0;
+                                              bound limit, ledger& book) = 0;
     virtual count_result try_write(std::size_t actor, std::span<const std::byte> data) = 0;
     virtual count_result try_read(std::size_t actor, std::span<std::byte> buffer) = 0;
     virtual void close_writer(std::size_t actor) = 0;
@@ -97,21 +98,23 @@ public:
     explicit pipe_channel_object(nowait::basic_pipe_channel<Sync> made) : ends_(std::move(made)) {}
 
     nowait::task<count_result> write(std::size_t actor, std::span<const std::byte> data, bound limit,
-                                     sequence& numbers, std::uint64_t& began) override {
-        return perform(writer(actor).write(data), std::move(limit), numbers, began);
+                                     ledger& book, std::uint64_t& began) override {
+        return perform(writer(actor).write(data), std::move(limit), nowait::operation_kind::channel, book,
+                       began);
     }
-    nowait::task<count_result> read(std::size_t actor, std::span<std::byte> buffer, bound limit,
-                                    sequence& numbers, std::uint64_t& began) override {
-        return perform(reader(actor).read(buffer), std::move(limit), numbers, began);
+    nowait::task<count_result> read(std::size_t actor, std::span<std::byte> buffer, bound limit, ledger& book,
+                                    std::uint64_t& began) override {
+        return perform(reader(actor).read(buffer), std::move(limit), nowait::operation_kind::channel, book,
+                       began);
     }
     nowait::task<count_result> splice(std::size_t actor, stream_object& to, std::size_t size, bound limit,
-                                      sequence& numbers) override {
+                                      ledger& book) override {
         auto* const other = dynamic_cast<pipe_channel_object*>(&to);
         if (other == nullptr)
             co_return nowait::fail(std::errc::invalid_argument);
         std::uint64_t began = 0;
         auto moved = co_await perform(nowait::splice(reader(actor), other->writer(actor), size),
-                                      std::move(limit), numbers, began);
+                                      std::move(limit), nowait::operation_kind::channel, book, began);
         co_return moved;
     }
     count_result try_write(std::size_t actor, std::span<const std::byte> data) override {
