@@ -74,10 +74,11 @@ void direction::serve() noexcept {
     }
     descriptor_operation& first = waiters.front();
     operation_counters& counts = block.owner->counters_of(first.kind_);
-    const long n =
-        block.rung_of(*this) == rung::ring && first.describe_ != nullptr ? -EAGAIN : first.attempt_(first);
+    const bool tries = block.rung_of(*this) != rung::ring || first.describe_ == nullptr;
+    const long n = tries ? first.attempt_(first) : -EAGAIN;
     if (n == -EAGAIN) {
-        counts.nowait_misses.add();
+        if (tries)
+            counts.nowait_misses.add();
         first.tried_ = true;
         quiet = proving = false;
         if (first.at_ == this)
@@ -403,6 +404,8 @@ void descriptor_operation::cancel() noexcept {
         at_ = &where; // an attempt of a two-ended operation may name the other end
         if (n >= 0)
             where.hit();
+        else if (n == -EAGAIN)
+            home().counters_of(kind_).nowait_misses.add();
         leave();
         if (n != -EAGAIN)
             result_ = n;

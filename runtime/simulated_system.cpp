@@ -59,6 +59,8 @@ simulated_socket* simulated_description::socket() const noexcept {
 long simulated_system::logged(call what, int fd, long result) noexcept {
     world_.record(trace_kind::call, static_cast<std::uint64_t>(what), static_cast<std::uint64_t>(fd),
                   static_cast<std::uint64_t>(result));
+    if (result == -EAGAIN)
+        ++would_block_[static_cast<std::size_t>(what)];
     return result;
 }
 

@@ -4,6 +4,7 @@
 #include <nowait/detail/pipe_ring.hpp>
 #include <nowait/detail/system.hpp>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -101,11 +102,31 @@ struct simulated_description {
 
 class simulated_system final : public system {
 public:
+    enum class call : std::uint8_t {
+        read,
+        write,
+        splice,
+        tee,
+        ready,
+        pipe,
+        close,
+        open,
+        resize,
+        send,
+        receive,
+        other
+    };
+    static constexpr std::size_t calls = static_cast<std::size_t>(call::other) + 1;
+
     static constexpr int first_number = 1000; // no call can hit a real descriptor unnoticed
 
     explicit simulated_system(simulated_world& in) noexcept : world_(in) {}
 
     [[nodiscard]] std::size_t open_descriptors() const noexcept;
+    /// How many calls of a kind have said EAGAIN: the library's own counters have to agree.
+    [[nodiscard]] std::uint64_t would_block(call what) const noexcept {
+        return would_block_[static_cast<std::size_t>(what)];
+    }
     [[nodiscard]] std::shared_ptr<simulated_description> description_of(int fd) const noexcept;
     [[nodiscard]] int ready(const simulated_description& d, int events) const noexcept;
     /// What a driver's transfer does. -EAGAIN: it has to wait.
@@ -154,21 +175,6 @@ public:
 
 private:
     using description = std::shared_ptr<simulated_description>;
-    enum class call : std::uint8_t {
-        read,
-        write,
-        splice,
-        tee,
-        ready,
-        pipe,
-        close,
-        open,
-        resize,
-        send,
-        receive,
-        other
-    };
-
     long logged(call what, int fd, long result) noexcept;
     [[nodiscard]] int install(description d) noexcept;
     [[nodiscard]] std::shared_ptr<simulated_pipe> new_pipe(file_kind kind) noexcept;
@@ -190,6 +196,7 @@ private:
     std::map<std::string, std::shared_ptr<simulated_object>> paths_;
     std::map<std::string, std::shared_ptr<simulated_queue>> queues_;
     std::uint64_t inodes_ = 0;
+    std::array<std::uint64_t, calls> would_block_{};
 };
 
 } // namespace detail

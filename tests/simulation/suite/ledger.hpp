@@ -19,6 +19,7 @@ struct tally {
     // Of an operation that raced against another one its actor cannot always say which of the two it did.
     std::uint64_t one_of_both = 0; ///< it succeeded
     std::uint64_t perhaps = 0;     ///< or it may have failed at once, which is not counted
+    std::uint64_t try_misses = 0;  ///< try_ forms that found nothing: no operations, but attempts
 };
 
 class ledger {

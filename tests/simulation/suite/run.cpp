@@ -96,6 +96,7 @@ void run::make_channel(std::size_t i, const object_factories& make) {
 }
 
 task<void> run::whole() {
+    const living frame(frames_);
     for (object_state& o : objects_) {
         if (o.spec.kind == object_kind::posix_queue) {
             auto queue = nowait::posix_mqueue::open(

@@ -78,6 +78,18 @@ private:
     nowait::simulation& sim_;
 };
 
+/// In every frame of a run: how many there are.
+class living {
+public:
+    explicit living(int& count) noexcept : count_(count) { ++count_; }
+    ~living() { --count_; }
+    living(const living&) = delete;
+    living& operator=(const living&) = delete;
+
+private:
+    int& count_;
+};
+
 class run {
 public:
     run(const program& p, const object_factories& make);
@@ -129,6 +141,7 @@ private:
     task<void> receive(object_state& o, const step& s, std::size_t self);
     task<void> race(object_state& o, const step& s, std::size_t self);
     void try_step(object_state& o, const step& s, std::size_t self);
+    void try_once(object_state& o, const step& s, std::size_t self);
     void stop(std::size_t whom);
     static void close_messages(object_state& o);
 
@@ -158,6 +171,11 @@ private:
     void check_cut();
     void check_histories();
     void check_counters();
+    void check_operations();
+    void check_attempts();
+    void check_jobs();
+    [[nodiscard]] nowait::operation_stats counted(nowait::operation_kind kind);
+    void expect(const std::string& what, std::uint64_t counted, std::uint64_t least, std::uint64_t most);
     void check_file(actor_state& me);
     /// The operation has ended: no driver works on its memory any more.
     void check_let_go(const void* data, std::size_t size);
@@ -166,6 +184,8 @@ private:
 
     const program& program_;
     int parcels_ = 0;
+    int frames_ = 0;
+    std::uint64_t jobs_run_ = 0;
     nowait::simulation sim_;
     page_gate page_gate_{sim_};
     ledger book_{sim_};

@@ -1,9 +1,15 @@
 #include "run.hpp"
 #include "runtime/simulated_driver.hpp"
+#include "runtime/worker_pool_state.hpp"
 
 #include <nowait/stats.hpp>
 
+#include <algorithm>
+#include <utility>
+
 namespace nowait_test::programs {
+
+using nowait::operation_kind;
 
 void run::note_code(int code) {
     sim_.note(static_cast<std::uint64_t>(code));
@@ -44,6 +50,8 @@ void run::check_end() {
     look_around();
     check_counters();
     objects_.clear();
+    if (frames_ != 0)
+        complain(std::to_string(frames_) + " tasks have not ended");
     if (parcels_ != 0)
         complain(std::to_string(parcels_) + " messages too many are left");
     // Closing may still be under way: it ends with the next looks of the runtimes.
@@ -66,6 +74,8 @@ void run::check_cut() {
         a.file_in = {};
         a.file_out = {};
     }
+    if (frames_ != 0)
+        complain(std::to_string(frames_) + " tasks are left of what was destroyed");
     if (parcels_ != 0)
         complain(std::to_string(parcels_) + " messages are left of what was destroyed");
     if (sim_.open_descriptors() != 0)
@@ -92,40 +102,95 @@ void run::check_histories() {
         complain(wrong);
 }
 
+// --- counters -----------------------------------------------------------------------------------------------------------
+
+void run::check_counters() {
+    check_operations();
+    check_attempts();
+    check_jobs();
+}
+
+nowait::operation_stats run::counted(operation_kind kind) {
+    nowait::operation_stats sum;
+    for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
+        const nowait::operation_stats of = sim_.world().runtime_at(i).stats().of(kind);
+        sum.inline_completions += of.inline_completions;
+        sum.armed += of.armed;
+        sum.punted += of.punted;
+        sum.nowait_misses += of.nowait_misses;
+        sum.budget_yields += of.budget_yields;
+    }
+    return sum;
+}
+
+void run::expect(const std::string& what, std::uint64_t counted, std::uint64_t least, std::uint64_t most) {
+    if (counted < least || counted > most)
+        complain("counters: " + what + ": " + std::to_string(counted) + " are counted, and there were " +
+                 std::to_string(least) + (most != least ? " to " + std::to_string(most) : ""));
+}
+
 /// Every operation was counted, once, as what it was. One that was put off because the turn had spent its budget is an exception:
 /// its actor sees that it waited, and it may have ended at once when it was run, or failed.
-void run::check_counters() {
-    using nowait::operation_kind;
+void run::check_operations() {
     for (std::size_t k = 0; k < nowait::operation_kinds; ++k) {
         const auto kind = static_cast<operation_kind>(k);
-        nowait::operation_stats counted;
-        for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
-            const auto stats = sim_.world().runtime_at(i).stats();
-            counted.inline_completions += stats.of(kind).inline_completions;
-            counted.armed += stats.of(kind).armed;
-            counted.punted += stats.of(kind).punted;
-            counted.budget_yields += stats.of(kind).budget_yields;
-        }
+        const std::string name(to_string(kind));
+        const nowait::operation_stats is = counted(kind);
         const tally& known = book_.of_kind(kind);
-        const auto expect = [&](const char* what, std::uint64_t is, std::uint64_t least, std::uint64_t most) {
-            if (is < least || is > most)
-                complain("counters: of " + std::string(to_string(kind)) + " operations, " +
-                         std::to_string(is) + " are said to have " + what + ", and there were " +
-                         std::to_string(least) + (most != least ? " to " + std::to_string(most) : ""));
-        };
-        const auto less = [&](std::uint64_t n) { return n - std::min(n, counted.budget_yields); };
+        const auto less = [&](std::uint64_t n) { return n - std::min(n, is.budget_yields); };
         const bool in_pool = kind == operation_kind::blocking;
         const std::uint64_t waited = in_pool ? 0 : known.waited;
-        expect("ended at once", counted.inline_completions, known.at_once,
-               known.at_once + known.one_of_both + counted.budget_yields);
-        expect("waited", counted.armed, less(waited), waited + known.one_of_both + known.perhaps);
-        expect("ended at once or waited", counted.inline_completions + counted.armed,
+        expect(name + " that ended at once", is.inline_completions, known.at_once,
+               known.at_once + known.one_of_both + is.budget_yields);
+        expect(name + " that waited", is.armed, less(waited), waited + known.one_of_both + known.perhaps);
+        expect(name + " that ended at once or waited", is.inline_completions + is.armed,
                known.at_once + less(waited + known.one_of_both),
                known.at_once + waited + known.one_of_both + known.perhaps);
         if (in_pool)
-            expect("gone to the pool", counted.punted, known.waited, known.waited);
+            expect(name + " that went to the pool", is.punted, known.waited, known.waited);
     }
 }
+
+/// Every attempt that found nothing was counted, once. An attempt to splice is made again at once if it finds nothing in spite of
+/// data and room, which only a fault brings about.
+void run::check_attempts() {
+    using nowait::detail::simulated_system;
+    using call = simulated_system::call;
+    static constexpr std::pair<operation_kind, call> same[] = {
+        {operation_kind::read, call::read},
+        {operation_kind::write, call::write},
+        {operation_kind::splice, call::splice},
+        {operation_kind::queue_send, call::send},
+        {operation_kind::queue_receive, call::receive}};
+    for (const auto& [kind, what] : same) {
+        const std::uint64_t misses = sim_.world().kernel.would_block(what) - book_.of_kind(kind).try_misses;
+        expect(std::string(to_string(kind)) + " attempts that found nothing", counted(kind).nowait_misses,
+               kind == operation_kind::splice && program_.faults > 0 ? 0 : misses, misses);
+    }
+}
+
+/// What was given to the pools has been run, or taken back, or has failed.
+void run::check_jobs() {
+    std::uint64_t submitted = 0;
+    std::uint64_t taken = 0;
+    for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
+        auto* const pool = sim_.world().runtime_at(i).get_loop().pool;
+        if (pool == nullptr)
+            continue;
+        for (const auto account : {nowait::work_account::bounded, nowait::work_account::unbounded}) {
+            const auto is = pool->numbers(account);
+            expect("jobs that were submitted", is.submitted, is.taken + is.cancelled + is.failed,
+                   is.taken + is.cancelled + is.failed);
+            submitted += is.submitted;
+            taken += is.taken;
+        }
+    }
+    const std::uint64_t given = book_.of_kind(operation_kind::blocking).waited;
+    expect("jobs that were submitted", submitted, given, given);
+    expect("jobs that were run", taken, jobs_run_, jobs_run_);
+}
+
+// --- memory -------------------------------------------------------------------------------------------------------------
 
 void run::check_file(actor_state& me) {
     if (me.file == nullptr)

@@ -23,6 +23,7 @@ constexpr auto untouched = std::byte{0xa5};
 } // namespace
 
 task<void> run::act(std::size_t self) {
+    const living frame(frames_);
     co_await act_from(self, 0);
     check_file(states_[self]);
     states_[self].file_in = {};
@@ -34,6 +35,7 @@ task<void> run::act(std::size_t self) {
 }
 
 task<void> run::act_from(std::size_t self, std::size_t first) {
+    const living frame(frames_);
     const actor& mine = program_.actors[self];
     for (std::size_t at = first; at < mine.steps.size(); ++at) {
         const step& s = mine.steps[at];
@@ -57,6 +59,7 @@ task<void> run::act_from(std::size_t self, std::size_t first) {
 }
 
 task<void> run::elsewhere(const step& s, std::size_t self) {
+    const living frame(frames_);
     const nowait::runtime& there = sim_.world().runtime_at(sim_.runtimes() - 1);
     auto moved = co_await nowait::resume_on(there);
     const bool arrived = nowait::detail::loop::current() == &there.get_loop();
@@ -80,6 +83,7 @@ task<void> run::scope(const step& s, std::size_t self, std::size_t at) {
 }
 
 task<void> run::act_once(const step& s, std::size_t self) {
+    const living frame(frames_);
     switch (s.kind) {
     case step_kind::job:
         co_await job(s, self);
@@ -231,6 +235,7 @@ task<void> run::job(const step& s, std::size_t self) {
     auto did = co_await perform(std::move(what), std::move(limit), operation_kind::blocking, book_, began);
     if (!did && did.error() != std::errc::resource_unavailable_try_again)
         note_end(did);
+    jobs_run_ += static_cast<std::uint64_t>(ran);
     if (ran != (did ? 1 : 0))
         complain("a job that ended with " + (did ? "success" : did.error().message()) + " has run " +
                  std::to_string(ran) + " times");
@@ -340,6 +345,16 @@ task<void> run::receive(object_state& o, const step& s, std::size_t self) {
 }
 
 void run::try_step(object_state& o, const step& s, std::size_t self) {
+    using call = nowait::detail::simulated_system::call;
+    const auto& kernel = sim_.world().kernel;
+    const std::uint64_t full = kernel.would_block(call::send);
+    const std::uint64_t empty = kernel.would_block(call::receive);
+    try_once(o, s, self);
+    book_.of_kind(operation_kind::queue_send).try_misses += kernel.would_block(call::send) - full;
+    book_.of_kind(operation_kind::queue_receive).try_misses += kernel.would_block(call::receive) - empty;
+}
+
+void run::try_once(object_state& o, const step& s, std::size_t self) {
     history_entry entry;
     entry.began = book_.number();
     entry.priority = s.priority;
