@@ -12,6 +12,7 @@ using passed_receivers = copy_of_real_sync<struct receivers>;
 using receipt_taken_back = copy_of_real_sync<struct receipt>;
 using sending_taken_back = copy_of_real_sync<struct sending>;
 using last_sender_first = copy_of_real_sync<struct last>;
+using uncounted_receives = copy_of_real_sync<struct counters>;
 
 template <class Sync>
 using channel_core = nowait::detail::message_core<programs::parcel, Sync, nowait::detail::no_index>;
@@ -78,6 +79,17 @@ bool queue_core<sending_taken_back>::withdraw(send_waiter& sender) noexcept {
     return true;
 }
 
+// Receives that wait are not counted.
+using uncounted_core = channel_core<uncounted_receives>;
+template <>
+void message_operation<message_receive_operation<uncounted_core>, uncounted_core>::wait() noexcept {
+    pinned_ = true;
+    core_->enqueue(self());
+    listen_for_stop([](stop_hook& hook) noexcept {
+        static_cast<message_receive_operation<uncounted_core>&>(message_operation::from_hook(hook)).cancel();
+    });
+}
+
 } // namespace detail
 NOWAIT_END_NAMESPACE
 
@@ -126,6 +138,10 @@ TEST_CASE("a message queue whose cancel takes a received message back is caught"
 
 TEST_CASE("a message queue whose cancel takes a sending back is caught") {
     is_caught(queues_by<sending_taken_back>());
+}
+
+TEST_CASE("a message channel that does not count who waits to receive is caught") {
+    is_caught(channels_by<uncounted_receives>());
 }
 
 } // namespace nowait_test::mutants

@@ -12,6 +12,7 @@ using lost_baton = copy_of_real_sync<struct baton>;
 using late_cancel = copy_of_real_sync<struct cancel>;
 using unfair_hand_off = copy_of_real_sync<struct order>;
 using doubling_hand_off = copy_of_real_sync<struct copies>;
+using uncounted_waits = copy_of_real_sync<struct counters>;
 
 } // namespace nowait_test::mutants
 
@@ -100,6 +101,20 @@ bool pipe_core<doubling_hand_off>::hand_over_whole(std::span<const std::byte> fr
     return false; // and the write goes on
 }
 
+// A wait that is not counted.
+template <>
+bool pipe_waiter<uncounted_waits>::wait_here() noexcept {
+    run = &run_served;
+    waits_ = true;
+    end_->channel->enqueue(*this, *end_, false);
+    end_->channel->mutex.unlock();
+    home().counters_of(operation_kind::channel).nowait_misses.add();
+    listen_for_stop([](stop_hook& hook) noexcept {
+        static_cast<pipe_waiter&>(operation_base::from_hook(hook)).cancel();
+    });
+    return false;
+}
+
 } // namespace detail
 NOWAIT_END_NAMESPACE
 
@@ -135,6 +150,10 @@ TEST_CASE("a pipe channel that hands over to the one who came last is caught") {
 
 TEST_CASE("a pipe channel that doubles what it hands over is caught") {
     is_caught(made_by<doubling_hand_off>());
+}
+
+TEST_CASE("a pipe channel that does not count its waits is caught") {
+    is_caught(made_by<uncounted_waits>());
 }
 
 } // namespace nowait_test::mutants
