@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/config.hpp>
+#include <nowait/detail/exceptions.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/operation.hpp>
 #include <nowait/detail/promise.hpp>
@@ -134,14 +135,15 @@ private:
     static void perform(pool_job& raw) noexcept {
         auto& self = static_cast<blocking_job&>(static_cast<blocking_job_base&>(raw));
         self.keep_mailbox();
-        try {
+        NOWAIT_TRY {
             if constexpr (std::is_void_v<value>) {
                 blocking_outcome<F>::call(*self.function_, self);
                 self.given.set_value();
             } else {
                 self.given.set_value(blocking_outcome<F>::call(*self.function_, self));
             }
-        } catch (...) {
+        }
+        NOWAIT_CATCH_ALL {
             self.given.set_error(std::current_exception());
         }
         self.function_.reset(); // what it holds is let go of before its end is told
@@ -222,9 +224,10 @@ public:
         if (!may_start())
             return true;
         blocking_job<F>* job = nullptr;
-        try {
+        NOWAIT_TRY {
             job = new blocking_job<F>(std::move(function_), how_);
-        } catch (...) { // no memory, or the function could not be moved
+        }
+        NOWAIT_CATCH_ALL { // no memory, or the function could not be moved
             job = nullptr;
         }
         return submit(job);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/config.hpp>
+#include <nowait/detail/exceptions.hpp>
 #include <nowait/detail/timer.hpp>
 #include <nowait/detail/transfer_all.hpp>
 #include <nowait/io.hpp>
@@ -205,7 +206,7 @@ public:
             value_ = refused ? result<std::size_t>(fail(refused)) : result<std::size_t>(std::size_t{0});
             return true;
         }
-        try {
+        NOWAIT_TRY {
             // Before any byte is taken: if there is no memory for it, nothing has happened.
             if (buffer_->held() == 0)
                 start_clock();
@@ -214,7 +215,8 @@ public:
                 slow_->bind(home(), stop_source(), &slow_ended, this);
                 return slow_->start();
             }
-        } catch (const std::bad_alloc&) {
+        }
+        NOWAIT_CATCH(std::bad_alloc) {
             value_ = fail(std::errc::not_enough_memory);
             return true;
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/config.hpp>
+#include <nowait/detail/exceptions.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/operation.hpp>
 #include <nowait/detail/transfer_all.hpp>
@@ -86,9 +87,10 @@ public:
         if (end_ == bytes_.size()) {
             // Doubles up to what shows that a line is too long: next() never leaves the buffer full at that size.
             const std::size_t most = std::max(longest() + 1, smallest);
-            try {
+            NOWAIT_TRY {
                 bytes_.resize(std::clamp(bytes_.size() * 2, smallest, most));
-            } catch (const std::bad_alloc&) {
+            }
+            NOWAIT_CATCH(std::bad_alloc) {
                 return {};
             }
         }
@@ -202,9 +204,10 @@ private:
                 value_ = fail(std::errc::not_enough_memory);
                 return true;
             }
-            try {
+            NOWAIT_TRY {
                 step_.emplace(transfer_step(*reader_, room));
-            } catch (...) {
+            }
+            NOWAIT_CATCH_ALL {
                 thrown_ = std::current_exception();
                 return true;
             }
@@ -222,9 +225,10 @@ private:
     }
     [[nodiscard]] bool take_step() noexcept {
         result<std::size_t> got = fail(std::errc::io_error);
-        try {
+        NOWAIT_TRY {
             got = step_->take_result();
-        } catch (...) {
+        }
+        NOWAIT_CATCH_ALL {
             thrown_ = std::current_exception();
             return true;
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/config.hpp>
+#include <nowait/detail/exceptions.hpp>
 
 #include <exception>
 #include <functional>
@@ -34,14 +35,15 @@ public:
     /// For the library: takes the result of an operation that has ended.
     template <class Operation>
     explicit part(Operation& ended) {
-        try {
+        NOWAIT_TRY {
             if constexpr (std::is_void_v<V>) {
                 ended.take_result();
                 value_.emplace();
             } else {
                 value_.emplace(ended.take_result());
             }
-        } catch (...) {
+        }
+        NOWAIT_CATCH_ALL {
             exception_ = std::current_exception();
         }
     }

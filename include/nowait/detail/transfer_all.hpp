@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/config.hpp>
+#include <nowait/detail/exceptions.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/operation.hpp>
 #include <nowait/detail/promise.hpp>
@@ -100,9 +101,10 @@ private:
         if constexpr (!may_throw) {
             step_.emplace(transfer_step(*stream_, rest_));
         } else {
-            try {
+            NOWAIT_TRY {
                 step_.emplace(transfer_step(*stream_, rest_));
-            } catch (...) {
+            }
+            NOWAIT_CATCH_ALL {
                 thrown_ = std::current_exception();
                 return false;
             }
@@ -115,9 +117,10 @@ private:
         if constexpr (!may_throw) {
             return account(step_->take_result());
         } else {
-            try {
+            NOWAIT_TRY {
                 return account(step_->take_result());
-            } catch (...) {
+            }
+            NOWAIT_CATCH_ALL {
                 thrown_ = std::current_exception();
                 return false;
             }
