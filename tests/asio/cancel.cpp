@@ -127,11 +127,7 @@ TEMPLATE_LIST_TEST_CASE("an object cancels what waits in it", "", every_object) 
 
 TEMPLATE_LIST_TEST_CASE("cancellation from another strand against natural completion", "", every_object) {
     TestType f;
-#if defined(NDEBUG)
     constexpr int rounds = 20'000; // in five variants
-#else
-    constexpr int rounds = 2'000;
-#endif
     auto keep = std::optional(net::make_work_guard(f.world.context()));
     net::thread_pool pool(4);
     auto strand = net::make_strand(pool.get_executor());

@@ -4,6 +4,7 @@
 #include "stack_probe.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <thread>
@@ -160,20 +161,17 @@ TEMPLATE_TEST_CASE("run does not return while the other has work", "", own_world
     CHECK(late);
 }
 
-TEMPLATE_LIST_TEST_CASE("a coroutine stays on its strand, whichever thread the runtime has", "",
-                        every_object) {
+TEMPLATE_LIST_TEST_CASE("a coroutine stays on its strand, and on its pool, whichever thread the runtime has",
+                        "", every_object) {
     TestType f;
     auto keep = std::optional(net::make_work_guard(f.world.context()));
     net::thread_pool pool(4);
-#if defined(NDEBUG)
-    constexpr int rounds = 20'000; // in five variants
-#else
-    constexpr int rounds = 2'000;
-#endif
+    constexpr int rounds = 20'000; // of two awaits, in five variants
     std::atomic<int> astray{0};
+    std::atomic<int> awaited{0};
     std::atomic<int> running{2};
     auto strand = net::make_strand(pool.get_executor());
-    auto other = net::make_strand(pool.get_executor());
+    auto spread = pool.get_executor();
     auto ends = [&](std::exception_ptr error) {
         if (error)
             ++astray;
@@ -187,23 +185,48 @@ TEMPLATE_LIST_TEST_CASE("a coroutine stays on its strand, whichever thread the r
                 co_await f.objects.send(net::use_awaitable);
                 if (!strand.running_in_this_thread())
                     ++astray;
+                ++awaited;
             }
         },
         ends);
     net::co_spawn(
-        other,
+        spread,
         [&]() -> net::awaitable<void> {
             for (int i = 0; i < rounds; ++i) {
                 co_await f.objects.receive(net::use_awaitable);
-                if (!other.running_in_this_thread())
+                if (!spread.running_in_this_thread())
                     ++astray;
+                ++awaited;
             }
         },
         ends);
     f.world.run();
     pool.join();
     CHECK(astray == 0);
-    CHECK(running == 0);
+    CHECK(awaited == 2 * rounds);
+}
+
+TEMPLATE_LIST_TEST_CASE("run does not return while an operation waits whose handler belongs elsewhere", "",
+                        every_object) {
+    TestType f;
+    net::thread_pool pool(1);
+    std::atomic<bool> runs{false};
+    bool right = false;
+    f.objects.receive(net::bind_executor(pool.get_executor(), [&](error_code error, auto got) {
+        right = !error && f.objects.right(got) && pool.get_executor().running_in_this_thread();
+    }));
+    net::post(f.world.executor(), [&] { runs = true; });
+    // Nothing but the receive is outstanding when this comes.
+    std::thread elsewhere([&] {
+        while (!runs)
+            std::this_thread::yield();
+        f.objects.send([](error_code, auto...) {});
+    });
+    f.world.run();
+    elsewhere.join();
+    f.world.run(); // the send, if it was late
+    pool.join();
+    CHECK(right);
 }
 
 TEMPLATE_LIST_TEST_CASE("what a handler is associated with is used", "", every_object) {
@@ -211,22 +234,72 @@ TEMPLATE_LIST_TEST_CASE("what a handler is associated with is used", "", every_o
     auto& objects = f.objects;
     tally counts;
     auto strand = net::make_strand(f.world.context());
+    net::cancellation_signal signal;
     int called = 0;
     auto handler = [&] {
-        return associated{&counts, strand, net::cancellation_slot(), [&](error_code error, auto&&...) {
+        return associated{&counts, strand, signal.slot(), [&](error_code error, auto&&...) {
                               CHECK(!error);
                               CHECK(counts.held == 0); // given back before the handler runs
                               CHECK(strand.running_in_this_thread());
                               ++called;
                           }};
     };
+    // A receive that waits: one block.
     objects.receive(handler());
-    CHECK(counts.held >= 1);
-    const auto for_one = counts.taken;
+    CHECK(counts.held == 1);
     net::post(f.world.executor(), [&] { objects.send([&](error_code error, auto...) { CHECK(!error); }); });
     f.world.run();
     CHECK(called == 1);
-    CHECK(for_one == 1);
+    CHECK(counts.held == 0);
+    // A send and a receive that end at once.
+    const auto before = counts.taken;
+    objects.send(handler());
+    f.world.run();
+    CHECK(called == 2);
+    CHECK(counts.taken > before);
+    objects.receive(handler());
+    f.world.run();
+    CHECK(called == 3);
+    CHECK(counts.held == 0);
+    // One that another thread initiates, and that is cancelled.
+    error_code outcome;
+    std::thread elsewhere([&] {
+        objects.receive(associated{&counts, strand, signal.slot(), [&](error_code error, auto&&) {
+                                       CHECK(counts.held == 0);
+                                       outcome = error;
+                                   }});
+    });
+    elsewhere.join();
+    signal.emit(net::cancellation_type::terminal);
+    f.world.run();
+    CHECK(outcome == net::error::operation_aborted);
+    CHECK(counts.held == 0);
+}
+
+TEMPLATE_TEST_CASE("and by waits for readiness, too", "", tests::kernel_pipe, tests::memory_pipe) {
+    own_world world;
+    TestType pipe(world.executor());
+    tally counts;
+    auto strand = net::make_strand(world.context());
+    net::cancellation_signal signal;
+    int called = 0;
+    auto handler = [&] {
+        return associated{&counts, strand, signal.slot(), [&](error_code error) {
+                              CHECK(!error);
+                              CHECK(counts.held == 0);
+                              CHECK(strand.running_in_this_thread());
+                              ++called;
+                          }};
+    };
+    using wait = net::posix::descriptor_base;
+    pipe.in.async_wait(wait::wait_read, handler());
+    CHECK(counts.held == 1);
+    pipe.send([](error_code, std::size_t) {});
+    world.run();
+    CHECK(called == 1);
+    pipe.out.async_wait(wait::wait_write, handler());
+    world.run();
+    CHECK(called == 2);
     CHECK(counts.held == 0);
 }
 
@@ -320,18 +393,29 @@ TEMPLATE_LIST_TEST_CASE("a million immediate completions use constant stack", ""
     CHECK(probe.depth() < 16'384);
 }
 
-TEST_CASE("posts from another thread to an otherwise idle loop: none is lost") {
-    own_world world;
+TEMPLATE_TEST_CASE("posts from another thread to an otherwise idle loop: none is lost", "", own_world,
+                   host_world) {
+    TestType world;
     auto guard = std::optional(net::make_work_guard(world.context()));
-    const auto ex = world.both.get_executor();
+    const nowait::asio_executor ex(nowait::asio_detail::core_of(world.context()));
     std::atomic<int> ran{0};
-    constexpr int rounds = 3'000;
+    constexpr int rounds = 500'000; // in two variants
     std::thread poster([&] {
+        // How many may be on their way, and how long the poster waits until the next, changes all the time: now the loop has
+        // gone to sleep in between, now it is about to.
+        std::uint32_t random = 1;
         for (int i = 0; i < rounds; ++i) {
-            net::post(ex, [&] { ++ran; });
-            while (ran.load() <= i) // the loop goes to sleep between two of them
+            net::post(ex,
+                      [&] { ran.store(ran.load(std::memory_order_relaxed) + 1, std::memory_order_release); });
+            random = random * 1664525u + 1013904223u;
+            constexpr std::array<int, 4> ahead{0, 1, 8, 64};
+            while (i + 1 - ran.load(std::memory_order_acquire) > ahead[random >> 30])
                 std::this_thread::yield();
+            for (std::uint32_t pause = (random >> 16) % 128; pause != 0; --pause)
+                std::atomic_signal_fence(std::memory_order_seq_cst);
         }
+        while (ran.load(std::memory_order_acquire) != rounds)
+            std::this_thread::yield();
         guard.reset();
     });
     world.run();

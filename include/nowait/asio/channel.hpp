@@ -136,9 +136,14 @@ public:
     template <class Where>
     asio_channel_end(Where&& where, std::uint64_t capacity) : asio_channel_end(where, made(capacity)) {}
 
-    /// What is moved from may be assigned to and destroyed.
-    asio_channel_end(asio_channel_end&&) noexcept = default;
-    asio_channel_end& operator=(asio_channel_end&&) noexcept = default;
+    /// What is moved from gives bad_descriptor, on the same executor.
+    asio_channel_end(asio_channel_end&& other) noexcept
+        : executor_(other.executor_), object_(std::move(other.object_)) {}
+    asio_channel_end& operator=(asio_channel_end&& other) noexcept {
+        executor_ = other.executor_;
+        object_ = std::move(other.object_);
+        return *this;
+    }
     /// What waits through this object ends with operation_aborted; the channel stays, if others have handles to it.
     ~asio_channel_end() = default;
 
@@ -150,14 +155,21 @@ public:
     /// A receive would not wait.
     [[nodiscard]] bool ready() const noexcept { return !native().empty(); }
 
-    /// For everybody who has the channel: no more sends; what is queued can still be received. Any thread.
-    void close() noexcept { native().close(); }
+    /// For everybody who has the channel: no more sends; what is queued can still be received. Any thread. Closing twice is
+    /// harmless.
+    void close() noexcept {
+        if (object_.get() != nullptr)
+            native().close();
+    }
     /// What waits through this object ends with operation_aborted. Any thread.
-    void cancel() noexcept { object_->cancel(); }
+    void cancel() noexcept {
+        if (object_.get() != nullptr)
+            object_->cancel();
+    }
 
     /// Waits for room. Completes with (error_code). Errors: channel_closed; operation_aborted: nothing was sent;
-    /// message_size; no_memory. With an error the message is destroyed. Cancellation: terminal, partial and total, all with
-    /// the effect of total.
+    /// message_size; no_memory; bad_descriptor: moved from. With an error the message is destroyed. Cancellation: terminal,
+    /// partial and total, all with the effect of total.
     template <class Token = typename default_token::type>
     auto async_send(value_type value, Token&& token = typename default_token::type()) {
         return start<Token, void(error_code)>(token, send_kind<Channel>{std::move(value)});
@@ -171,8 +183,8 @@ public:
         return start<Token, void(error_code)>(token, send_kind<Channel>{std::move(value), checked});
     }
     /// Waits for a message. Completes with (error_code, T), of an mqueue_channel with (error_code, message<T>); with an error, T
-    /// is a default one. Errors: channel_closed: and empty; operation_aborted: no message was taken. Cancellation: as
-    /// async_send.
+    /// is a default one. Errors: channel_closed: and empty; operation_aborted: no message was taken; bad_descriptor: moved
+    /// from. Cancellation: as async_send.
     template <class Token = typename default_token::type>
     auto async_receive(Token&& token = typename default_token::type()) {
         return start<Token, void(error_code, received_type)>(token, receive_kind<Channel>());
@@ -187,10 +199,20 @@ private:
             throw std::system_error(channel.error(), "nowait: channel");
         return std::move(*channel);
     }
+    /// Moved from, it has a handle that was moved from.
+    [[nodiscard]] asio_object& shared() {
+        if (object_.get() == nullptr) [[unlikely]] {
+            Channel taken = made(1);
+            const Channel elsewhere = std::move(taken); // and goes: what is left in `taken` is what is wanted
+            object_ = object_pointer<object>(
+                new object(core_of(net::query(executor_, net::execution::context)), std::move(taken)));
+        }
+        return *object_.get();
+    }
     template <class Token, class Signature, class Kind>
     auto start(Token& token, Kind kind) {
-        return net::async_initiate<Token, Signature>(initiate_operation<Executor>(*object_.get(), executor_),
-                                                     token, std::move(kind));
+        return net::async_initiate<Token, Signature>(initiate_operation<Executor>(shared(), executor_), token,
+                                                     std::move(kind));
     }
 
     executor_type executor_;

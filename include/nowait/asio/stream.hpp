@@ -24,7 +24,7 @@ public:
 
     /// AsyncReadStream: reads what is there, waits while there is nothing. Completes with (error_code, std::size_t).
     /// Errors: eof; operation_aborted: cancelled or closed, nothing was read; bad_descriptor: not open; fault: a null buffer;
-    /// no_permission: the handle belongs to another runtime. Of a sequence, the first 16 parts that are not empty are used.
+    /// no_permission: the handle belongs to another runtime. Of a sequence, the first 64 parts that are not empty are used.
     /// Cancellation: terminal, partial and total, all with the effect of total. Borrows: the buffers' memory.
     template <class Buffers, class Token = typename default_token::type>
     auto async_read_some(const Buffers& buffers, Token&& token = typename default_token::type()) {

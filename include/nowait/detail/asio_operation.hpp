@@ -418,7 +418,8 @@ private:
         if constexpr (!requires {
                           typename immediate::asio_associated_immediate_executor_is_unspecialised;
                       }) {
-            execute_on(immediate::get(called.handler, io), std::move(called));
+            const auto there = immediate::get(called.handler, io); // a copy: the handler moves on
+            execute_on(there, std::move(called));
             return;
         }
 #endif

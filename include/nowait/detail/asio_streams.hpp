@@ -4,6 +4,8 @@
 #include <nowait/detail/asio_operation.hpp>
 #include <nowait/result.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <tuple>
@@ -17,9 +19,15 @@ namespace asio_detail {
 /// A buffer sequence as the kernel takes it: its first `Max` parts that are not empty. "Some" may always be less than all.
 template <std::size_t Max>
 struct buffer_parts {
-    iovec part[Max];
+    iovec part[Max]; // those that count, and always the first
     int count = 0;
     std::size_t total = 0;
+
+    /// On its way into the operation it is copied a few times: only what there is.
+    buffer_parts(const buffer_parts& other) noexcept : count(other.count), total(other.total) {
+        std::copy_n(other.part, std::max(count, 1), part);
+    }
+    buffer_parts& operator=(const buffer_parts&) = delete;
 
     template <class Buffer, class Sequence>
     explicit buffer_parts(std::type_identity<Buffer>, const Sequence& buffers) {
@@ -36,8 +44,13 @@ struct buffer_parts {
             part[0] = {nullptr, 0};
     }
 };
+/// As many as Asio's own objects take in one system call.
+inline constexpr std::size_t parts_max = 64;
 template <class Sequence, class Buffer>
-inline constexpr std::size_t parts_of = std::is_convertible_v<const Sequence&, Buffer> ? 1 : 16;
+inline constexpr std::size_t parts_of = std::is_convertible_v<const Sequence&, Buffer> ? 1 : parts_max;
+template <class Element, std::size_t N, class Buffer>
+inline constexpr std::size_t parts_of<std::array<Element, N>, Buffer> =
+    std::clamp(N, std::size_t{1}, parts_max);
 
 /// What both directions have.
 template <class Handle, std::size_t Max>

@@ -19,7 +19,7 @@ class worker_pool_state;
 [[nodiscard]] NOWAIT_API worker_pool_state* pool_of(loop& home) noexcept;
 /// The loop goes away.
 void leave_pool(loop& home) noexcept;
-void acquire_pool(worker_pool_state& pool) noexcept;
+NOWAIT_API void acquire_pool(worker_pool_state& pool) noexcept;
 void release_pool(worker_pool_state& pool) noexcept;
 /// How many workers the account may have.
 [[nodiscard]] std::size_t most_workers(worker_pool_state& pool, work_account account) noexcept;
