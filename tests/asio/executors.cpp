@@ -399,7 +399,7 @@ TEMPLATE_TEST_CASE("posts from another thread to an otherwise idle loop: none is
     auto guard = std::optional(net::make_work_guard(world.context()));
     const nowait::asio_executor ex(nowait::asio_detail::core_of(world.context()));
     std::atomic<int> ran{0};
-    constexpr int rounds = 500'000; // in two variants
+    constexpr int rounds = 1'000'000;
     std::thread poster([&] {
         // How many may be on their way, and how long the poster waits until the next, changes all the time: now the loop has
         // gone to sleep in between, now it is about to.
