@@ -659,6 +659,7 @@ void loop::run_posted_functions() noexcept {
             node.run(node);
         next = nullptr;
     }
+    flush_outbox(); // no turn will do it
 }
 
 /// Before the end: tasks of this loop that are on another one have been asked to stop, and come home by a post. Their frames
@@ -705,6 +706,7 @@ loop::~loop() {
         next = nullptr;
         node = following;
     }
+    flush_outbox();
     current_loop = outer_loop;
     mailbox_->close();
     if (current_loop != nullptr)
