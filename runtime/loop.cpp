@@ -13,6 +13,7 @@
 #include <cassert>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <thread>
 #include <vector>
 
@@ -676,6 +677,14 @@ void loop::call_frames_home(bool foreign) noexcept {
         else if (mailbox_->inbox_.park())
             driver_->wait(deadline);
     }
+#ifndef NDEBUG
+    if (away != 0)
+        std::fprintf(
+            stderr,
+            "nowait: a runtime has ended, and %zu of its tasks are on others that did not let them go: "
+            "frames are left alone\n",
+            away);
+#endif
 }
 
 loop::~loop() {
@@ -685,6 +694,7 @@ loop::~loop() {
     const bool foreign = !is_child && !on_own_thread();
     thread_ = static_cast<unsigned long>(::pthread_self());
     outside_ = false;
+    ending_ = true;
     if (is_child) {
         driver_->abandon();
         if (retired_ != nullptr)

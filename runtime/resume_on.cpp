@@ -68,12 +68,25 @@ public:
             ++here.away;
     }
 
-    /// False: that loop has gone. Otherwise the frame belongs to its thread from here on.
-    [[nodiscard]] bool send(mailbox& to) noexcept {
+    /// False: that loop has gone. Otherwise the frame belongs to its thread from here on. `error`: where the awaiter in the frame
+    /// says how the move came out.
+    [[nodiscard]] bool send(mailbox& to, int& error) noexcept {
+        error_ = &error;
         parcel_.invoke = [](posted_base& node) noexcept {
-            static_cast<posted&>(node).of->arrive(*loop::current());
+            static_cast<posted&>(node).of->land(*loop::current());
         };
         return to.post(parcel_);
+    }
+
+    /// As arrive(), unless nobody will run the frame here: the loop ends, and had taken it in just before. Then it goes home, where
+    /// it is waited for, and its awaiter hears the same as if the loop had refused it.
+    void land(loop& here) noexcept {
+        if (here.ending() && &here != origin_) {
+            *error_ = ECANCELED;
+            if (origin_box_->post(parcel_))
+                return;
+        }
+        arrive(here);
     }
 
     /// Inside a node that the loop runs.
@@ -223,6 +236,7 @@ private:
     // Where the frame is; handed on with it.
     promise_base* frame_;
     loop* present_ = nullptr;
+    int* error_ = nullptr; // in the frame
     inplace_stop_source source_;
     hook_of inner_;
     posted parcel_;
@@ -296,7 +310,7 @@ void resume_on_awaiter::depart(ready_node& node) noexcept {
     }
     journey* const on = self.fresh_ != nullptr ? std::exchange(self.fresh_, nullptr) : journey::of(frame);
     on->leave(here);
-    if (on->send(*self.to_))
+    if (on->send(*self.to_, self.error_))
         return; // and the frame is not ours any more
     self.error_ = ECANCELED;
     on->arrive(here);

@@ -64,7 +64,8 @@ struct resume_on_description {
 /// runtime that it came from waits for it: run() does not return, and the destructor (up to destructor_wait) does not go on.
 ///
 /// Returns: nothing; the task is there (already, if it was before). Errors, the task going on where it is: operation_canceled: a stop
-/// was requested, or that runtime has gone; not_enough_memory. If that runtime is destroyed while the task is on it, the task's
+/// was requested, or that runtime has gone; not_enough_memory. If it goes just before the task arrives, the task goes on at home,
+/// where it came from first, with the same error. If that runtime is destroyed while the task is on it, the task's
 /// frame goes with it, and its awaiter gets std::system_error(operation_canceled).
 /// Borrows: `where`, until it is awaited. Resumes: on `where`, when somebody runs it.
 [[nodiscard]] inline detail::resume_on_description resume_on(const remote_runtime& where) noexcept {

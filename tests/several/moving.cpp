@@ -432,15 +432,18 @@ TEST_CASE("CO-08, CO-09: after each of 100,000 hops thread, thread-locals and ru
     CHECK(seen->elsewhere == hops);
 }
 
-TEST_CASE("a guest in the inbox of a runtime that nobody runs goes with it") {
+TEST_CASE("a task in the inbox of a runtime that goes before it runs it comes home") {
     std::atomic<int> alive{0};
     auto host = std::make_unique<runtime>(make_runtime());
     runtime runs = make_runtime();
     std::thread ends;
     const bool told =
         runs.run([](counted own, std::unique_ptr<runtime>& to, std::thread& destroys) -> task<bool> {
-                auto child = [](counted, const remote_runtime& where) -> task<> {
-                    (void)co_await resume_on(where);
+                auto child = [](counted, const remote_runtime& where) -> task<bool> {
+                    const thread_id home = this_thread();
+                    const auto moved = co_await resume_on(where);
+                    co_return !moved && moved.error() == std::errc::operation_canceled &&
+                        this_thread() == home;
                 };
                 const remote_runtime there = to->remote();
                 auto waits = nowait::spawn([](std::unique_ptr<runtime>& which, std::thread& by) -> task<> {
@@ -448,14 +451,9 @@ TEST_CASE("a guest in the inbox of a runtime that nobody runs goes with it") {
                     co_await nowait::yield();
                     by = std::thread([&which] { which.reset(); });
                 }(to, destroys));
-                bool cancelled = false;
-                try {
-                    co_await child(std::move(own), there);
-                } catch (const std::system_error& error) {
-                    cancelled = error.code() == std::errc::operation_canceled;
-                }
+                const bool came_home = co_await child(std::move(own), there);
                 (void)co_await waits.join();
-                co_return cancelled;
+                co_return came_home;
             }(counted(alive), host, ends))
             .value();
     ends.join();

@@ -237,6 +237,8 @@ public:
     void break_pass() noexcept { pass_left_ = 0; }
     /// True while a host runs something else than a pass.
     [[nodiscard]] bool outside() const noexcept { return outside_; }
+    /// It is being destroyed: what arrives now will not be run here.
+    [[nodiscard]] bool ending() const noexcept { return ending_; }
     /// Operations that wait and are nobody's frame.
     list<outside_operation>& outside_operations() noexcept;
 
@@ -289,6 +291,7 @@ private:
     clock::time_point now_{};
     clock::time_point run_deadline_ = clock::time_point::max();
     bool clock_read_ = false;
+    bool ending_ = false;
     bool outside_ = false; // there is a host, and it does not run a pass now
     bool running_ = false;
     bool bound_ = false;
