@@ -179,11 +179,11 @@ public:
 
     [[nodiscard]] bool has_work() const noexcept override {
         return io_uring_sq_ready(&ring_) != 0 || io_uring_cq_ready(&ring_) != 0 || !backlog_empty() ||
-               (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 || !reports_taskrun_;
+               (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 || must_ask();
     }
 
     void collect() noexcept override {
-        if (io_uring_sq_ready(&ring_) != 0 || !reports_taskrun_ ||
+        if (io_uring_sq_ready(&ring_) != 0 || must_ask() ||
             (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0)
             submit();
         reap();
@@ -275,6 +275,10 @@ private:
     [[nodiscard]] bool enable() noexcept {
         return ::syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0;
     }
+
+    /// Only a call can tell whether something has come. Not for the waker alone: the loop sees for itself what was posted, and a
+    /// wake is needed only by who sleeps.
+    [[nodiscard]] bool must_ask() const noexcept { return !reports_taskrun_ && pending() != 0; }
 
     void take_wakes() noexcept {
         std::uint64_t count = 0;

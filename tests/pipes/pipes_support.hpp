@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 
+#include <nowait/detail/system.hpp>
 #include <nowait/nowait.hpp>
 
 #include <array>
@@ -55,6 +56,14 @@ inline constexpr bool sanitized = false;
 inline bool on_ring() {
     const char* asked = std::getenv("NOWAIT_DRIVER");
     return asked == nullptr || std::string_view(asked) != "poll";
+}
+/// Whether a look at the outside costs a call of its own while anything is armed: epoll's does, and so does that of a ring whose
+/// completions wait in the kernel without a sign. The loop then pays one for each pass, which is what fairness asks for: a pass
+/// is 64 resumptions or 100 us, and what has come meanwhile is to be seen after no more than that.
+inline bool looks_by_call() {
+    using nowait::detail::feature;
+    const auto& calls = nowait::detail::real_system();
+    return !on_ring() || (calls.has(feature::defer_taskrun) && !calls.has(feature::taskrun_flag));
 }
 inline std::string_view first_rung() {
     const char* masked = std::getenv("NOWAIT_FEATURES");

@@ -47,7 +47,10 @@ TEST_CASE("lock step: every read is armed, and each wake costs one attempt") {
     // One in 32 is a probe; the rest are left out, and nothing else is submitted for them.
     CHECK(reads(after).predictor_skips - reads(before).predictor_skips >= operations * 30 / 32);
     CHECK(reads(after).nowait_misses - reads(before).nowait_misses <= operations * 2 / 32);
-    CHECK(after.submissions - before.submissions <= operations / 8);
+    // A poll that reports once, as old kernels have it, is armed again for each wait.
+    const bool once =
+        on_ring() && !nowait::detail::real_system().has(nowait::detail::feature::multishot_poll);
+    CHECK(after.submissions - before.submissions <= (once ? operations : 0) + operations / 8);
     CHECK(after.completions - before.completions <= operations + operations / 8);
 }
 
@@ -150,8 +153,9 @@ task<> idle_events_end() {
     const auto after = nowait::current_stats();
     CHECK(after.completions == before.completions);
     CHECK(after.submissions == before.submissions);
-    if (on_ring()) // epoll is looked at once a pass as long as anything is armed
-        CHECK(after.enters == before.enters);
+    // Nothing is armed, so nothing is looked for, also where a look is a call. epoll says nothing of what was read before the look:
+    // there the poll has stayed.
+    CHECK(after.enters - before.enters <= (on_ring() ? 0 : after.passes - before.passes));
     // And it can wait again.
     out = {};
     auto again = nowait::spawn(read_into(p.reader, room_in(room), out));
