@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -80,18 +79,6 @@ bool is_fifo(detail::system& calls, const std::string& path) noexcept {
 }
 
 // --- waiting for a reader --------------------------------------------------------------------------------------------------------
-
-/// Openings that wait may have half of the account's workers: the others are for work that ends when somebody types, or sends
-/// a message. A key for each of them, given out in turn; who finds one taken stands behind it, and asks for the next after a while.
-constexpr std::uint64_t first_key = 0x4649464f00000000;
-
-std::uint64_t next_key(detail::loop& home) noexcept {
-    static detail::real_sync::atomic<std::uint64_t> tickets{0}; // relaxed: only numbers
-    detail::worker_pool_state* const pool = detail::pool_of(home);
-    const std::uint64_t places =
-        pool == nullptr ? 1 : std::max<std::uint64_t>(most_workers(*pool, work_account::unbounded) / 2, 1);
-    return first_key + tickets.fetch_add(1, std::memory_order_relaxed) % places;
-}
 
 /// Set by the worker, read by the loop. Relaxed: nothing is published with it.
 using begun_flag = detail::real_sync::atomic<bool>;
@@ -229,8 +216,8 @@ task<result<pipe_writer>> open_writer(std::string path, open_options options) {
         if (at_once || at_once.error() != std::errc::no_such_device_or_address || !is_fifo(calls, path))
             co_return at_once;
         auto begun = std::make_shared<begun_flag>(false);
-        auto work =
-            blocking(interruptible, waiting_open(calls, path, begun)).key(next_key(*detail::loop::current()));
+        // Openings leave half of the account's workers to work that ends when somebody types, or sends a message.
+        auto work = blocking(interruptible, waiting_open(calls, path, begun)).rationed();
         using wait = detail::bounded_description<decltype(work), unbegun_trigger, patience>;
         wait in_turn{std::move(work), patience{span, std::move(begun)}};
         result<opened> number = co_await std::move(in_turn);

@@ -40,6 +40,7 @@ blocking_job_base::blocking_job_base(const blocking_traits& how) noexcept {
     parallel = how.parallel;
     interruptible = how.interruptible;
     abandonable = how.abandonable;
+    rationed = how.rationed;
     wake.of = this;
 }
 

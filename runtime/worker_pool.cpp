@@ -231,10 +231,6 @@ void release_pool(worker_pool_state& pool) noexcept {
         pool.release();
 }
 
-std::size_t most_workers(worker_pool_state& pool, work_account account) noexcept {
-    return account == work_account::bounded ? pool.limits().bounded : pool.limits().unbounded;
-}
-
 int submit_job(worker_pool_state& pool, pool_job& job) noexcept {
     if (pool.forked())
         return EPERM;

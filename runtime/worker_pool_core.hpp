@@ -9,8 +9,10 @@
 //     it runs the job: a job that blocks delays nobody.
 //  3. Of the jobs of one key, one runs or stands in `ready`; the others wait in its line, in order. So nobody ever finds a job
 //     that may not be run, and a worker is not woken for one.
-//  4. A job is taken under the lock or removed under the lock: it has run, or it never will.
-//  5. A claimed worker (taken from the idle list by somebody who is about to wake it) does nothing before that wake has come: so
+//  4. Of rationed work, at most `ration` jobs run or stand in `ready`; the others wait in `beyond_ration`, in order. Who ends
+//     one, or takes it back from `ready`, lets the next one in.
+//  5. A job is taken under the lock or removed under the lock: it has run, or it never will.
+//  6. A claimed worker (taken from the idle list by somebody who is about to wake it) does nothing before that wake has come: so
 //     whoever wakes may touch it.
 #pragma once
 
@@ -63,6 +65,8 @@ public:
         accounts_[0].letter = 'b';
         accounts_[1].maximum = limits.unbounded;
         accounts_[1].letter = 'u';
+        for (account& a : accounts_)
+            a.ration = a.maximum > 1 ? a.maximum / 2 : 1;
     }
     worker_pool_core(const worker_pool_core&) = delete;
     worker_pool_core& operator=(const worker_pool_core&) = delete;
@@ -111,9 +115,13 @@ public:
                 }
                 a.line_of(what.key).push_back(what.in_keys().in_table);
             }
-            a.ready.push_back(what);
-            next = choose(a, what.parallel);
-            waiting = newly_exhausted(a, next);
+            if (what.rationed && !enter_ration(a, what)) {
+                waiting = newly_beyond_ration(a);
+            } else {
+                a.ready.push_back(what);
+                next = choose(a, what.parallel);
+                waiting = newly_exhausted(a, next);
+            }
         }
         carry_out(a, next);
         tell_exhausted(a, waiting);
@@ -281,8 +289,8 @@ public:
     [[nodiscard]] const worker_pool_limits& limits() const noexcept { return limits_; }
 
 protected:
-    /// Work waits, and every worker that the account may have is at work. Once for each time that it comes to this, on the
-    /// thread that submitted or took work, under no lock.
+    /// Work waits, and every worker that the account, or the ration, may have is at work. Once for each time that it comes to
+    /// this, on the thread that submitted or took work, under no lock.
     virtual void exhausted(work_account, std::size_t) noexcept {}
 
 private:
@@ -322,10 +330,13 @@ private:
     struct account {
         typename Sync::mutex lock;
         list<job> ready;
+        list<job> beyond_ration;
         list<worker> idle; // the last to become idle first
         list<membership> all;
         std::array<list<typename job::place>, 64> keys;
         std::size_t maximum = 0;
+        std::size_t ration = 1;
+        std::size_t in_ration = 0; // rationed jobs that run or stand in `ready`
         std::size_t workers = 0;
         std::size_t waking = 0;
         std::size_t queued = 0;
@@ -335,6 +346,7 @@ private:
         time_point create_again{};
         bool stopping = false;
         bool exhausted = false;
+        bool ration_exhausted = false;
         char letter = 'b';
         counter submitted, taken, cancelled, failed, refused, started, not_started, departed, exhaustions,
             interrupts;
@@ -403,9 +415,39 @@ private:
         a.exhaustions.add();
         return a.queued;
     }
+    /// The same for the ration, when a job has joined the line before it. That its line is empty for a moment is no end of it:
+    /// whoever waits there may try something else, and come again.
+    [[nodiscard]] static std::size_t newly_beyond_ration(account& a) noexcept {
+        if (std::exchange(a.ration_exhausted, true))
+            return 0;
+        a.exhaustions.add();
+        return a.queued;
+    }
     void tell_exhausted(account& a, std::size_t waiting) noexcept {
         if (waiting != 0)
             exhausted(&a == &accounts_[0] ? work_account::bounded : work_account::unbounded, waiting);
+    }
+
+    /// False: it waits in the line.
+    [[nodiscard]] static bool enter_ration(account& a, job& what) noexcept {
+        if (a.in_ration >= a.ration) {
+            what.beyond_ration = true;
+            a.beyond_ration.push_back(what);
+            return false;
+        }
+        ++a.in_ration;
+        return true;
+    }
+    /// A rationed job that ran or stood in `ready` does so no longer. Returns: the one that may now, or null.
+    [[nodiscard]] static job* leave_ration(account& a) noexcept {
+        if (a.beyond_ration.empty()) {
+            --a.in_ration;
+            a.ration_exhausted = false;
+            return nullptr;
+        }
+        job& next = a.beyond_ration.pop_front();
+        next.beyond_ration = false;
+        return &next;
     }
 
     void no_child_any_more(account& a, job& what) noexcept {
@@ -439,6 +481,10 @@ private:
             if (job* const next = next_in_line(what); next != nullptr)
                 static_cast<list_node&>(*next).link_before(what);
         }
+        if (what.rationed && !what.beyond_ration) {
+            if (job* const next = leave_ration(a); next != nullptr)
+                static_cast<list_node&>(*next).link_before(what);
+        }
         static_cast<list_node&>(what).unlink();
         if (a.ready.empty())
             a.exhausted = false;
@@ -458,9 +504,13 @@ private:
             job& next = a.ready.pop_front();
             if (next.keyed)
                 next.in_keys().in_table.unlink();
+            if (next.rationed)
+                --a.in_ration;
             take_one(a, next, to);
         }
-        a.exhausted = false;
+        while (!a.beyond_ration.empty())
+            take_one(a, a.beyond_ration.pop_front(), to);
+        a.exhausted = a.ration_exhausted = false;
     }
     void take_one(account& a, job& what, list<job>& to) noexcept {
         --a.queued;
@@ -502,6 +552,10 @@ private:
             if (job* const next = next_in_line(what); next != nullptr)
                 a.ready.push_back(*next); // this worker is about to look
         }
+        if (what.rationed) {
+            if (job* const next = leave_ration(a); next != nullptr)
+                a.ready.push_back(*next);
+        }
         if (w.children != 0) {
             // Its job has gone without waiting for them.
             forget_submitter(a, w);
@@ -515,6 +569,7 @@ private:
                 what.submitter = nullptr;
         };
         a.ready.for_each(forget);
+        a.beyond_ration.for_each(forget);
         for (auto& line : a.keys) {
             line.for_each([&](typename job::place& first) {
                 for (list_node* at = first.job.in_keys().in_line.after; at != &first.job.in_keys().in_line;
@@ -537,6 +592,7 @@ private:
                 return;
             // Whoever chose this one has counted on it: the work must find another way.
             list<job> failed;
+            std::size_t waiting = 0;
             next = {};
             {
                 lock_scope held(a.lock);
@@ -550,7 +606,10 @@ private:
                     next = choose(a, false);
                 if (!next && a.workers == 0)
                     take_queued(a, failed);
+                else if (!a.ready.empty())
+                    waiting = newly_exhausted(a, next); // the workers there are have to do
             }
+            tell_exhausted(a, waiting);
             present_.fetch_sub(1, std::memory_order_acq_rel);
             host_.changed();
             fail(failed, error);
@@ -652,7 +711,8 @@ private:
             host_.admit_interrupts(false);
         }
         current_ = outer;
-        if (interruptible || what.abandonable || what.keyed || std::exchange(w.has_submitted, false))
+        if (interruptible || what.abandonable || what.keyed || what.rationed ||
+            std::exchange(w.has_submitted, false))
             put_down(w, what);
         tell(what, 0);
     }

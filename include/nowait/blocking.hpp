@@ -52,6 +52,7 @@ struct blocking_traits {
     bool parallel = false;
     bool interruptible = false;
     bool abandonable = false;
+    bool rationed = false;
     std::uint64_t key = 0;
 };
 
@@ -268,6 +269,7 @@ public:
     /// Work of one account with the same key runs one at a time, in the order in which it was submitted.
     [[nodiscard]] blocking_description key(std::uint64_t value) && {
         how_.keyed = true;
+        how_.rationed = false;
         how_.key = value;
         return std::move(*this);
     }
@@ -285,6 +287,13 @@ public:
     /// Wakes or makes a worker for itself at once, instead of waiting until the last one that was woken has looked.
     [[nodiscard]] blocking_description parallel() && {
         how_.parallel = true;
+        return std::move(*this);
+    }
+    /// Half of the account's workers at most run such work, so that much of it leaves room for others: for what waits until somebody
+    /// comes, a hundred at a time perhaps. Instead of a key.
+    [[nodiscard]] blocking_description rationed() && {
+        how_.rationed = true;
+        how_.keyed = false;
         return std::move(*this);
     }
     /// A stop ends the await although the function runs on. Its result is lost, an exception too; what it captures by reference
@@ -307,8 +316,8 @@ private:
 
 } // namespace detail
 
-/// Runs `function()` on a worker of the runtime's pool. `blocking(f).key(7)`, `.unbounded()`, `.parallel()`, `.abandonable()`,
-/// `.on(pool)` say more about it.
+/// Runs `function()` on a worker of the runtime's pool. `blocking(f).key(7)`, `.unbounded()`, `.parallel()`, `.rationed()`,
+/// `.abandonable()`, `.on(pool)` say more about it.
 ///
 /// It is never interrupted: a stop before it has begun takes it back, a stop while it runs waits for it. So work that may not
 /// end must be interruptible or abandonable, or it holds up whoever awaits it, and the runtime's destructor for destructor_wait: then

@@ -26,8 +26,9 @@ class worker_pool_state;
 /// What `worker_pool_options::on_exhausted` is told.
 struct pool_exhaustion {
     work_account account;
-    std::size_t workers; ///< the account's maximum, or fewer if no more threads are to be had
-    std::size_t queued;  ///< work that waits
+    /// The account's maximum, or fewer if no more threads are to be had, or if it is rationed work that waits.
+    std::size_t workers;
+    std::size_t queued; ///< work that waits
 };
 
 struct worker_pool_options {
@@ -45,8 +46,8 @@ struct worker_pool_options {
     int signal = 0;
     /// How long the destructor waits for work that runs.
     std::chrono::nanoseconds destructor_wait = std::chrono::seconds(5);
-    /// Called when work has to wait because every worker that its account may have is at work, once for each time that it comes to
-    /// this, on the thread that submitted or on a worker. It must not throw.
+    /// Called when work has to wait because every worker that its account may have is at work, or if it is rationed (the openings of
+    /// FIFOs are) every one of the half that it may have. Once for each time that it comes to this, on the thread that submitted or on a worker. It must not throw.
     std::function<void(const pool_exhaustion&)> on_exhausted{};
     /// For tests and simulations: who runs the workers. Borrows: outlives the pool and its workers.
     detail::worker_host* host = nullptr;
@@ -66,7 +67,8 @@ struct worker_account_stats {
     std::uint64_t threads_started = 0;
     std::uint64_t threads_not_started = 0; ///< the system refused
     std::uint64_t threads_left = 0;
-    std::uint64_t exhausted = 0;  ///< times that work had to wait because all workers were busy
+    std::uint64_t exhausted =
+        0; ///< times that work had to wait because all workers that it may have were busy
     std::uint64_t interrupts = 0; ///< signals sent
 };
 

@@ -1,6 +1,7 @@
 // A FIFO that is opened for writing: until a reader comes, or somebody says stop.
 #include "fifo_support.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <thread>
@@ -175,6 +176,54 @@ TEST_CASE("FF-02 four times the maximum of openings without peers, then a file: 
         }(paths, file, pool),
         options);
     CHECK(pool.shutdown(10s).complete());
+}
+
+TEST_CASE("openings that wait for a place are counted and told once, however often they try again") {
+    static constexpr std::size_t maximum = 4;
+    scratch dir;
+    std::vector<std::string> paths;
+    for (std::size_t i = 0; i < 5; ++i)
+        paths.push_back(dir.fifo("fifo" + std::to_string(i)));
+    std::atomic<int> told{0};
+    nowait::worker_pool_options limits;
+    limits.unbounded_max = maximum;
+    limits.on_exhausted = [&told](const nowait::pool_exhaustion& what) {
+        told += what.account == nowait::work_account::unbounded && what.queued >= 1 ? 1 : 100;
+    };
+    auto made = nowait::worker_pool::create(limits);
+    REQUIRE(made);
+    nowait::runtime_options options = each_driver();
+    options.pool = &*made;
+    nowait_test::run_on_new(
+        [](const std::vector<std::string>& of, nowait::worker_pool& pool,
+           std::atomic<int>& told_so_far) -> task<> {
+            std::vector<opening> openings(of.size());
+            std::vector<nowait::join_handle<void>> tasks;
+            for (std::size_t i = 0; i < of.size(); ++i)
+                tasks.push_back(nowait::spawn(open_into(of[i], openings[i])));
+            // Each of the three that find no place has come back from the queue twice at least.
+            auto tried_again = [&pool] { return pool.stats().unbounded.cancelled >= 6; };
+            co_await until(tried_again);
+            const auto s = pool.stats().unbounded;
+            CHECK(s.exhausted == 1);
+            CHECK(s.taken == maximum / 2);
+            CHECK(s.workers == maximum / 2);
+            CHECK(told_so_far == 1);
+            // A place that becomes free is taken by who has waited for it.
+            std::vector<pipe_reader> readers;
+            readers.push_back(nowait::open_reader(of[0]).value());
+            (void)co_await tasks[0].join();
+            auto another = [&pool] { return pool.stats().unbounded.taken == maximum / 2 + 1; };
+            co_await until(another);
+            for (std::size_t i = 1; i < of.size(); ++i) {
+                readers.push_back(nowait::open_reader(of[i]).value());
+                (void)co_await tasks[i].join();
+                CHECK(openings[i].end.has_value());
+            }
+        }(paths, *made, told),
+        options);
+    CHECK(told == static_cast<int>(made->stats().unbounded.exhausted));
+    CHECK(made->shutdown(10s).complete());
 }
 
 TEST_CASE("openings are stopped wherever they are: in the queue, on a worker, by their runtime's end") {

@@ -37,6 +37,10 @@ struct basic_plain_job : nowait::detail::basic_pool_job<Sync> {
         this->key = value;
         return *this;
     }
+    basic_plain_job& with_ration() {
+        this->rationed = true;
+        return *this;
+    }
     basic_plain_job& unbounded() {
         this->account = nowait::work_account::unbounded;
         return *this;

@@ -422,6 +422,46 @@ TEST_CASE("interleavings: work of one key never overlaps, and all of it runs") {
     REQUIRE(found.complete);
 }
 
+TEST_CASE(
+    "interleavings: of rationed work no more than may runs at once, and all of it runs or is taken back") {
+    const bool takes_back = GENERATE(false, true);
+    bool all = true;
+    const auto found = walk(
+        [&]() -> explorer::scenario {
+            auto w = std::make_shared<world>(2); // so its ration is 1
+            auto state = std::make_shared<std::pair<int, bool>>(0, false);
+            for (int i = 0; i < 2; ++i) {
+                w->jobs.emplace_back([state] {
+                    state->second = state->second || state->first != 0;
+                    ++state->first;
+                    explorer::point();
+                    --state->first;
+                });
+                w->jobs.back().with_ration().parallel = !takes_back; // two workers look for it at once
+            }
+            auto removed = std::make_shared<bool>(false);
+            explorer::scenario s;
+            s.threads.push_back(inside([w, removed, takes_back] {
+                (void)w->pool->submit(w->jobs[0]);
+                (void)w->pool->submit(w->jobs[1]);
+                if (takes_back)
+                    *removed = w->pool->cancel(w->jobs[0]) == job_removal::removed;
+                w->taken_back = *removed ? 1 : 0;
+                w->finish();
+            }));
+            s.threads.push_back(inside([w] { w->host.work(0); }));
+            s.threads.push_back(inside([w] { w->host.work(1); }));
+            s.at_end = [w, state, removed, &all] {
+                all = all && !state->second && w->jobs[0].runs == (*removed ? 0 : 1) && w->jobs[1].runs == 1;
+            };
+            return s;
+        },
+        1);
+    REQUIRE(found.deadlocks == 0);
+    REQUIRE(all);
+    REQUIRE(found.complete);
+}
+
 TEST_CASE("interleavings: a worker that leaves for want of work takes none with it") {
     stepping_sync::sleeps_time_out = true;
     bool all = true;

@@ -107,9 +107,11 @@ struct basic_pool_job : list_node {
     bool parallel = false;
     bool interruptible = false;
     bool abandonable = false;
+    bool rationed = false; ///< half of the account's workers at most are for such work; it has no key
 
     // The pool's own.
     stage at = stage::outside;
+    bool beyond_ration = false; // stands in the line of those that are more than may run
     /// Somebody has asked the job to end early. Set before the first signal is sent; the job may look at it.
     typename Sync::template atomic<bool> interrupted{false};
     void* worker = nullptr;    // that runs it, if it can be signalled

@@ -21,8 +21,6 @@ class worker_pool_state;
 void leave_pool(loop& home) noexcept;
 NOWAIT_API void acquire_pool(worker_pool_state& pool) noexcept;
 void release_pool(worker_pool_state& pool) noexcept;
-/// How many workers the account may have.
-[[nodiscard]] std::size_t most_workers(worker_pool_state& pool, work_account account) noexcept;
 
 /// 0, and the pool has the job; or a positive errno value: ECANCELED (shut down), EPERM (a child after fork), EDEADLK (see
 /// worker_pool_core), EBUSY (interruptible, and the signal has another user).
