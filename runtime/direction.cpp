@@ -224,6 +224,7 @@ void direction::start_transfer(descriptor_operation& first) noexcept {
     if (work.pending || !first.describe_(first, work))
         return;
     work.fd = block.io_fd;
+    work.is_file = block.kind == file_kind::regular || block.kind == file_kind::block;
     work.pending = true;
     block.pin();
     if (performer* const receiver = apart())

@@ -34,7 +34,8 @@ public:
     poll_driver(system& calls, int epoll, int wake_fd) noexcept
         : calls_(calls), epoll_(epoll), wake_fd_(wake_fd) {}
     ~poll_driver() override {
-        let_go_of_punted();
+        if (!abandoned_)
+            punted_.close();
         ::close(epoll_);
         ::close(wake_fd_);
     }
@@ -77,10 +78,8 @@ public:
     void cancel(transfer& work) noexcept override {
         if (std::exchange(work.cancelling, true))
             return;
-        if (punted_transfer* const away = find_punted(work); away != nullptr) {
-            away->end_early(); // it comes back when it has ended
+        if (punted_.cancel(work))
             return;
-        }
         if (static_cast<list_node&>(work).linked())
             static_cast<list_node&>(work).unlink();
         else
@@ -90,8 +89,7 @@ public:
 
     [[nodiscard]] bool has_work() const noexcept override { return signalled() || held_ != 0; }
     [[nodiscard]] bool signalled() const noexcept override {
-        return !reports_.empty() || !transfers_.empty() || !cancelled_.empty() ||
-               (returns_ != nullptr && returns_->filled());
+        return !reports_.empty() || !transfers_.empty() || !cancelled_.empty() || punted_.filled();
     }
 
     void collect() noexcept override {
@@ -115,7 +113,7 @@ public:
             deliver_reports();
             return;
         }
-        hurry(deadline);
+        punted_.hurry(deadline, calls_);
         if (deadline == never) {
             look(-1, nullptr);
             return;
@@ -250,72 +248,19 @@ private:
     // --- what the worker pool performs -----------------------------------------------------------------------------------
 
     void punt(transfer& work, bool bounded) noexcept {
-        if (returns_ == nullptr)
-            returns_ = new (std::nothrow) transfer_returns(*this);
-        punted_transfer* const away =
-            returns_ != nullptr ? new (std::nothrow) punted_transfer(work, *home, *returns_, bounded)
-                                : nullptr;
-        if (away == nullptr) {
+        if (!punted_.punt(work, bounded))
             finish(work, -ENOMEM);
-            return;
-        }
-        punted_.push_back(away->out);
-        away->start();
-    }
-
-    [[nodiscard]] punted_transfer* find_punted(const transfer& work) const noexcept {
-        punted_transfer* found = nullptr;
-        punted_.for_each([&](punted_transfer::place& each) {
-            if (each.of.work == &work)
-                found = &each.of;
-        });
-        return found;
     }
 
     void deliver_returns() noexcept {
-        punted_transfer* back = returns_ != nullptr ? returns_->take() : nullptr;
-        while (back != nullptr) {
-            punted_transfer& done = *std::exchange(back, back->next_returned);
-            transfer& work = *done.work;
-            const long result = done.result;
-            let_go(done);
+        punted_.deliver([this](transfer& work, long result) {
             if (result == -ENOSYS) {
                 // A system without threads: then here, a little at a time, because readiness promises only that much room.
                 perform_here(work, work.write ? std::min(work.size, small_write) : work.size);
             } else {
                 finish(work, result);
             }
-        }
-    }
-    static void let_go(punted_transfer& done) noexcept {
-        done.stop_timer();
-        done.out.unlink();
-        done.drop();
-    }
-
-    /// While something is asked to end, the loop's timers send the signal again; they rest while the loop is destroyed.
-    void hurry(time_point& deadline) noexcept {
-        if (punted_.empty())
-            return;
-        bool any = false;
-        punted_.for_each([&any](punted_transfer::place& each) {
-            if (each.of.ending && each.of.interruptible) {
-                any = true;
-                each.of.interrupt();
-            }
         });
-        if (any)
-            deadline = std::min(deadline, calls_.now() + std::chrono::milliseconds(5));
-    }
-
-    void let_go_of_punted() noexcept {
-        if (returns_ == nullptr || abandoned_)
-            return;
-        punted_.for_each([](punted_transfer::place& each) { each.of.stop_timer(); });
-        punted_transfer* back = returns_->close();
-        while (back != nullptr)
-            let_go(*std::exchange(back, back->next_returned));
-        returns_->release(); // what is still out is dropped when it comes back, and must not be touched here
     }
 
     /// The source's last event, delivered by the next collect(): nothing is called back from arm() or disarm().
@@ -408,8 +353,7 @@ private:
     list<poll_source> reports_;
     list<transfer> transfers_;
     list<transfer> cancelled_;
-    list<punted_transfer::place> punted_; // away, or back and not delivered
-    transfer_returns* returns_ = nullptr; // made with the first of them
+    punted_transfers punted_{*this};
     bool abandoned_ = false;
 };
 

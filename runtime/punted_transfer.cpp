@@ -2,7 +2,10 @@
 
 #include <nowait/detail/loop.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <new>
 #include <utility>
 
 NOWAIT_BEGIN_NAMESPACE
@@ -121,6 +124,61 @@ void punted_transfer::end_early() noexcept {
 void punted_transfer::stop_timer() noexcept {
     if (std::exchange(ending, false) && interruptible)
         home_.remove_timer(timer_);
+}
+
+// --- punted_transfers ------------------------------------------------------------------------------------------------------
+
+bool punted_transfers::punt(transfer& work, bool bounded) noexcept {
+    if (returns_ == nullptr)
+        returns_ = new (std::nothrow) transfer_returns(driver_);
+    punted_transfer* const away =
+        returns_ != nullptr ? new (std::nothrow) punted_transfer(work, *driver_.home, *returns_, bounded)
+                            : nullptr;
+    if (away == nullptr)
+        return false;
+    out_.push_back(away->out);
+    away->start();
+    return true;
+}
+
+bool punted_transfers::cancel(const transfer& work) noexcept {
+    punted_transfer* found = nullptr;
+    out_.for_each([&](punted_transfer::place& each) {
+        if (each.of.work == &work)
+            found = &each.of;
+    });
+    if (found != nullptr)
+        found->end_early();
+    return found != nullptr;
+}
+
+void punted_transfers::let_go(punted_transfer& done) noexcept {
+    done.stop_timer();
+    done.out.unlink();
+    done.drop();
+}
+
+void punted_transfers::hurry(driver::time_point& deadline, system& calls) noexcept {
+    bool any = false;
+    out_.for_each([&any](punted_transfer::place& each) {
+        if (each.of.ending && each.of.interruptible) {
+            any = true;
+            each.of.interrupt();
+        }
+    });
+    if (any)
+        deadline = std::min(deadline, calls.now() + std::chrono::milliseconds(5));
+}
+
+void punted_transfers::close() noexcept {
+    if (returns_ == nullptr)
+        return;
+    out_.for_each([](punted_transfer::place& each) { each.of.stop_timer(); });
+    punted_transfer* back = returns_->close();
+    while (back != nullptr)
+        let_go(*std::exchange(back, back->next_returned));
+    // Links of what is still out are not ours to touch from now on.
+    std::exchange(returns_, nullptr)->release();
 }
 
 } // namespace detail

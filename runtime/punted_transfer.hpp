@@ -10,6 +10,7 @@
 #include <nowait/detail/worker_pool_use.hpp>
 
 #include <cstddef>
+#include <utility>
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
@@ -94,6 +95,46 @@ private:
     void* data_;
     std::size_t size_;
     real_sync::atomic<unsigned> references_{2};
+};
+
+/// What a driver has given to the pool. Used on the driver's thread.
+class punted_transfers {
+public:
+    explicit punted_transfers(driver& of) noexcept : driver_(of) {}
+    punted_transfers(const punted_transfers&) = delete;
+    punted_transfers& operator=(const punted_transfers&) = delete;
+
+    /// False: there is no memory for it.
+    [[nodiscard]] bool punt(transfer& work, bool bounded) noexcept;
+    /// True: it is out, and will come back soon.
+    [[nodiscard]] bool cancel(const transfer& work) noexcept;
+    [[nodiscard]] bool empty() const noexcept { return out_.empty(); }
+    /// Something has come back.
+    [[nodiscard]] bool filled() const noexcept { return returns_ != nullptr && returns_->filled(); }
+    /// `each(transfer&, long result)` for what has.
+    template <class F>
+    void deliver(F each) noexcept {
+        punted_transfer* back = returns_ != nullptr ? returns_->take() : nullptr;
+        while (back != nullptr) {
+            punted_transfer& done = *std::exchange(back, back->next_returned);
+            transfer& work = *done.work;
+            const long result = done.result;
+            let_go(done);
+            each(work, result);
+        }
+    }
+    /// Before the driver waits until `deadline`. While something is asked to end, the loop's timers send the signal again; they rest
+    /// while the loop is destroyed.
+    void hurry(driver::time_point& deadline, system& calls) noexcept;
+    /// The driver goes. What is still out is dropped when it comes back.
+    void close() noexcept;
+
+private:
+    static void let_go(punted_transfer& done) noexcept;
+
+    driver& driver_;
+    list<punted_transfer::place> out_;    // away, or back and not delivered
+    transfer_returns* returns_ = nullptr; // made with the first of them
 };
 
 } // namespace detail

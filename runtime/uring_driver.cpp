@@ -2,6 +2,7 @@
 #include "uring_driver.hpp"
 
 #include "fork_watch.hpp"
+#include "punted_transfer.hpp"
 #include "sigpipe_guard.hpp"
 #include "standard_numbers.hpp"
 
@@ -79,6 +80,7 @@ public:
     }
     ~uring_driver() override {
         if (!abandoned_) {
+            punted_.close();
             hand_over(&earlier_rings); // before the memory is somebody else's
             if (!surrendered_)
                 io_uring_queue_exit(&ring_);
@@ -148,16 +150,16 @@ public:
             answers_.push_back(work);
             return;
         }
-        io_uring_sqe* sqe = next_entry();
-        if (sqe == nullptr) {
-            backlog_transfers_.push_back(work);
+        // Where task work is not deferred, a write that has waited may end in any system call of this thread, and raise SIGPIPE there.
+        if (may_raise(work) && (ring_.flags & IORING_SETUP_DEFER_TASKRUN) == 0 && punted_.punt(work, false))
             return;
-        }
-        prepare_transfer(*sqe, work);
+        start_here(work);
     }
 
     void cancel(transfer& work) noexcept override {
         if (std::exchange(work.cancelling, true))
+            return;
+        if (punted_.cancel(work))
             return;
         if (static_cast<list_node&>(work).linked()) { // never left this process
             static_cast<list_node&>(work).unlink();
@@ -174,12 +176,13 @@ public:
     }
 
     [[nodiscard]] bool signalled() const noexcept override {
-        return io_uring_cq_ready(&ring_) != 0 || (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+        return io_uring_cq_ready(&ring_) != 0 || punted_.filled() ||
+               (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
     }
 
     [[nodiscard]] bool has_work() const noexcept override {
         return io_uring_sq_ready(&ring_) != 0 || io_uring_cq_ready(&ring_) != 0 || !backlog_empty() ||
-               (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 || must_ask();
+               punted_.filled() || (flags() & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0 || must_ask();
     }
 
     void collect() noexcept override {
@@ -224,6 +227,7 @@ public:
     }
 
     void wait(time_point deadline) noexcept override {
+        punted_.hurry(deadline, calls_);
         delivered_ = false;
         reap();
         drain_backlog();
@@ -330,7 +334,7 @@ private:
 
     /// The ring's own writes have a flag against SIGPIPE too, but not on every kernel, and not for every file.
     [[nodiscard]] bool may_raise(const transfer& work) const noexcept {
-        return work.write && (work.plain || !calls_.has(feature::nosignal));
+        return work.write && !work.is_file && (work.plain || !calls_.has(feature::nosignal));
     }
 
     /// What a write raises, it raises in the call that submits it or in the one that lets it go on.
@@ -358,6 +362,14 @@ private:
         asked_again_ = true;
     }
 
+    void start_here(transfer& work) noexcept {
+        io_uring_sqe* sqe = next_entry();
+        if (sqe == nullptr)
+            backlog_transfers_.push_back(work);
+        else
+            prepare_transfer(*sqe, work);
+    }
+
     void prepare_transfer(io_uring_sqe& sqe, transfer& work) noexcept {
         // Offset -1: at the position, as read and write; the only one that streams have.
         const auto size = static_cast<unsigned>(work.size < (1u << 30) ? work.size : (1u << 30));
@@ -365,7 +377,7 @@ private:
             io_uring_prep_write(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
             if (may_raise(work))
                 ++raising_;
-            else
+            else if (!work.plain && calls_.has(feature::nosignal))
                 sqe.rw_flags = 0x100; // RWF_NOSIGNAL
         } else {
             io_uring_prep_read(&sqe, work.fd, work.data, size, static_cast<std::uint64_t>(-1));
@@ -385,7 +397,7 @@ private:
             const auto opcode = ring_.sq.sqes[at & mask].opcode;
             begun -= opcode == IORING_OP_READ || opcode == IORING_OP_WRITE; // not taken yet
         }
-        if (begun != 0)
+        if (begun != 0 || !punted_.empty())
             return false;
         for (list<poll_source>* waiting : {&backlog_, &removals_, &removing_}) {
             while (!waiting->empty())
@@ -532,7 +544,8 @@ private:
                 --transfers_;
                 if (may_raise(work)) {
                     --raising_;
-                } else if (work.write && !work.cancelling && (result == -EOPNOTSUPP || result == -EINVAL)) {
+                } else if (work.write && !work.plain && !work.cancelling &&
+                           (result == -EOPNOTSUPP || result == -EINVAL)) {
                     work.plain = true; // this file knows no flags; others do
                     start(work);
                     return;
@@ -545,6 +558,15 @@ private:
     }
 
     void deliver_dropped() noexcept {
+        punted_.deliver([this](transfer& work, long result) {
+            if (result == -ENOSYS && !work.cancelling) {
+                start_here(work); // a system without threads
+                return;
+            }
+            --held_;
+            delivered_ = true;
+            work.on_event(work, result == -ENOSYS ? -ECANCELED : result, false);
+        });
         // What was taken back before it was submitted: its last report, delivered here because nothing calls back from disarm().
         while (!dropped_.empty()) {
             poll_source& source = dropped_.pop_front();
@@ -622,6 +644,8 @@ private:
     list<poll_source> dropped_;
     list<transfer> dropped_transfers_;
     list<transfer> answers_;
+    punted_transfers punted_{
+        *this}; // writes that may raise SIGPIPE, on rings where that is nowhere else safe
 };
 
 unsigned rounded_up(unsigned n) noexcept {

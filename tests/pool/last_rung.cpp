@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include <termios.h>
 
@@ -299,4 +300,87 @@ TEST_CASE("last rung: a file whose system knows no RWF_NOWAIT is read by a bound
     REQUIRE(got.substr(1, 3) == "ELF");
     REQUIRE(pool.stats().bounded.taken == 1);
     REQUIRE(pool.stats().unbounded.submitted == 0);
+}
+
+namespace {
+
+task<void> write_some(const pipe_writer& to, std::string_view what, nowait::inplace_stop_token token,
+                      result<std::size_t>& got) {
+    auto bounded = nowait::with_stop(to.write(what), token);
+    got = co_await std::move(bounded);
+}
+
+void fill(const blocking_pipe& pipe) {
+    const std::string filler(1 << 16, 'f');
+    REQUIRE(::write(pipe.ends[1], filler.data(), filler.size()) == 1 << 16);
+}
+
+// `how`: 0 the reader goes while the write waits, 1 it has gone before, 2 it reads, 3 the write is stopped.
+task<void> a_write_that_waits(int how, nowait::worker_pool& pool) {
+    blocking_pipe pipe;
+    auto writer = borrow_writer_without_rungs(pipe.ends[1]);
+    if (how == 1)
+        ::close(std::exchange(pipe.ends[0], -1));
+    else
+        fill(pipe);
+    const auto before = pool.stats().unbounded;
+    nowait::inplace_stop_source stop;
+    result<std::size_t> got = nowait::fail(std::errc::operation_in_progress);
+    auto writing = nowait::spawn(write_some(writer, "more", stop.get_token(), got));
+    co_await until([&] { return pool.stats().unbounded.taken > before.taken; });
+    std::array<char, 1 << 16> room{};
+    if (how == 0)
+        ::close(std::exchange(pipe.ends[0], -1));
+    else if (how == 2)
+        REQUIRE(::read(pipe.ends[0], room.data(), room.size()) == 1 << 16);
+    else if (how == 3)
+        stop.request_stop();
+    (void)co_await writing.join();
+    if (how == 2)
+        REQUIRE(got.value_or(0) == 4);
+    else
+        REQUIRE(got.error() == (how == 3 ? std::errc::operation_canceled : std::errc::broken_pipe));
+}
+
+} // namespace
+
+TEST_CASE("last rung: where a ring could raise SIGPIPE outside our own calls a worker writes instead",
+          "[without_nosignal]") {
+    if (::secure_getenv("NOWAIT_FEATURES") == nullptr) {
+        const auto end =
+            nowait_test::run_again({"[without_nosignal]"}, {{"NOWAIT_FEATURES", "-nosignal,-defer_taskrun"}});
+        INFO(end.errors);
+        REQUIRE(end.signal == 0);
+        REQUIRE(end.exit_code == 0);
+        return;
+    }
+    std::signal(SIGPIPE, SIG_DFL);
+    auto pool = make_pool();
+    const int how = GENERATE(0, 1, 2, 3);
+    CAPTURE(how);
+    {
+        auto runtime = make_runtime(on(pool, driver_choice::uring));
+        for (int i = 0; i < 20; ++i)
+            REQUIRE(runtime.run(a_write_that_waits(how, pool)));
+        REQUIRE(runtime.stats().of(operation_kind::write).punted == 20);
+    }
+    sigset_t set;
+    REQUIRE((::sigpending(&set) == 0 && sigismember(&set, SIGPIPE) == 0));
+    REQUIRE((::sigprocmask(SIG_BLOCK, nullptr, &set) == 0 && sigismember(&set, SIGPIPE) == 0));
+    // A runtime destroyed over such a write takes it back.
+    blocking_pipe pipe;
+    fill(pipe);
+    auto writer = borrow_writer_without_rungs(pipe.ends[1]);
+    result<std::size_t> got = nowait::fail(std::errc::operation_in_progress);
+    const auto before = pool.stats().unbounded.taken;
+    {
+        auto runtime = make_runtime(on(pool, driver_choice::uring));
+        (void)runtime.spawn(write_some(writer, "more", {}, got));
+        nowait::detail::loop& loop = runtime.get_loop();
+        REQUIRE(loop.enter() == 0);
+        while (pool.stats().unbounded.taken == before)
+            loop.run_until_idle(nowait::detail::clock::time_point::min()); // one pass
+        loop.leave();
+    }
+    REQUIRE(pool.shutdown(1h).complete());
 }

@@ -59,6 +59,7 @@ public:
     std::size_t size = 0;
     unsigned* priority = nullptr; ///< of a message: where it goes
     bool pending = false;
+    bool is_file = false;    ///< regular, or a block device: writing it raises no signal
     bool plain = false;      ///< the file has refused the flag that keeps SIGPIPE away
     bool cancelling = false; ///< cancel() was called; the end is still to come
 };
