@@ -208,23 +208,35 @@ int simulated_system::open(const char* path, int flags, unsigned) noexcept {
         paths_[path] = object;
     }
     const int mode = flags & O_ACCMODE;
-    const bool reads = mode == O_RDONLY || mode == O_RDWR;
-    const bool writes = mode == O_WRONLY || mode == O_RDWR;
+    const bool only_named = (flags & O_PATH) != 0;
+    const bool reads = !only_named && (mode == O_RDONLY || mode == O_RDWR);
+    const bool writes = !only_named && (mode == O_WRONLY || mode == O_RDWR);
     std::uint64_t writers_seen = 0;
-    if (object->kind == file_kind::fifo) {
+    if (object->kind == file_kind::fifo && !only_named) {
         auto& p = static_cast<simulated_pipe&>(*object);
         const bool alone = (reads ? p.ring.writers() : p.ring.readers()) == 0 && mode != O_RDWR;
-        if (alone && (writes || (flags & O_NONBLOCK) == 0)) {
-            // Without O_NONBLOCK it would wait for its partner, and nothing may wait here: as if a signal had come.
-            return static_cast<int>(logged(call::open, -1, (flags & O_NONBLOCK) != 0 ? -ENXIO : -EINTR));
-        }
+        const bool waits = (flags & O_NONBLOCK) == 0;
+        if (alone && writes && !waits)
+            return static_cast<int>(logged(call::open, -1, -ENXIO));
         writers_seen = alone ? p.writers_seen : ~std::uint64_t{0};
-        if (reads)
+        if (reads) {
             p.ring.add_reader();
+            ++p.readers_seen;
+        }
         if (writes) {
             p.ring.add_writer();
             ++p.writers_seen;
         }
+        // Whoever waits for a partner counts as there: its partner does not wait. One that has come and gone will do.
+        const std::uint64_t& partners = reads ? p.writers_seen : p.readers_seen;
+        if (alone && waits &&
+            !world_.workers.wait([&partners, seen = partners] { return partners != seen; })) {
+            (void)(reads ? p.ring.drop_reader() : p.ring.drop_writer());
+            world_.edge(p, POLLIN | POLLOUT);
+            return static_cast<int>(logged(call::open, -1, -EINTR));
+        }
+        if (reads && waits && alone)
+            writers_seen = ~std::uint64_t{0}; // there was a writer
     }
     auto d = std::make_shared<simulated_description>(*this, object, reads, writes);
     d->nonblocking = (flags & O_NONBLOCK) != 0;
@@ -716,9 +728,14 @@ long simulated_system::queue_receive(int queue, void* data, std::size_t size, un
 
 long simulated_system::queue_receive_waiting(int queue, void* data, std::size_t size,
                                              unsigned& priority) noexcept {
-    // Nothing may wait here: as if a signal had come.
-    const long n = queue_receive(queue, data, size, priority);
-    return n == -EAGAIN ? -EINTR : n;
+    for (;;) {
+        const long n = queue_receive(queue, data, size, priority);
+        if (n != -EAGAIN)
+            return n;
+        const description d = description_of(queue);
+        if (!world_.workers.wait([&q = *d->queue()] { return q.messages != 0; }))
+            return -EINTR;
+    }
 }
 
 void simulated_system::notify(simulated_queue& q, char why) noexcept {

@@ -39,6 +39,7 @@ struct simulated_pipe final : simulated_object {
         : simulated_object(k, n), ring(std::move(slots)) {}
     pipe_ring ring;
     std::uint64_t writers_seen = 0; ///< opens for writing so far
+    std::uint64_t readers_seen = 0; ///< likewise for reading
     bool broken = false;            ///< the other side has died, whoever holds what
 };
 

@@ -41,6 +41,7 @@ simulated_world::simulated_world(const simulation_options& wanted)
 
 simulated_world::~simulated_world() {
     end();
+    workers.end();
 }
 
 // --- chance and trace -----------------------------------------------------------------------------------------------------------
@@ -176,61 +177,130 @@ simulated_workers::time_point simulated_workers::now() noexcept {
 int simulated_workers::start(worker_body& body) noexcept {
     if (world_.strikes(fault::no_thread))
         return -EAGAIN;
-    workers_.push_back({&body, started_++, true, false, world_.arrival()});
+    try {
+        auto made = std::make_unique<entry>(&body, started_++, world_.arrival());
+        if (body.may_wait) {
+            made->stack = std::make_unique<simulated_stack>(
+                [](void* of) {
+                    auto& self = *static_cast<entry*>(of);
+                    self.did = self.body->step(std::exchange(self.woken, false));
+                },
+                made.get());
+        }
+        workers_.push_back(std::move(made));
+    } catch (...) {
+        return -EAGAIN;
+    }
     return 0;
 }
 
-void simulated_workers::wake(worker_body& body) noexcept {
-    for (entry& e : workers_) {
-        if (e.body == &body)
-            e.woken = true;
+void simulated_workers::end() noexcept {
+    for (;;) {
+        const auto waits =
+            std::find_if(workers_.begin(), workers_.end(), [](const auto& e) { return bool(e->over); });
+        if (waits == workers_.end())
+            return;
+        entry& e = **waits;
+        bool through = false;
+        while (!through || e.did.what == worker_step::outcome::ran) {
+            e.interrupted = bool(e.over);
+            through = run_step(e);
+        }
+        if (e.did.what == worker_step::outcome::leave) {
+            worker_body& body = *e.body;
+            workers_.erase(waits);
+            body.left();
+        }
     }
 }
 
+void simulated_workers::wake(worker_body& body) noexcept {
+    for (const auto& e : workers_) {
+        if (e->body == &body)
+            e->woken = true;
+    }
+}
+
+void simulated_workers::interrupt(worker_body& body) noexcept {
+    for (const auto& e : workers_) {
+        if (e->body == &body && e->over)
+            e->interrupted = true; // in no call it is lost, as a signal would be
+    }
+}
+
+bool simulated_workers::wait(std::function<bool()> over) noexcept {
+    const auto self = std::find_if(workers_.begin(), workers_.end(), [](const auto& e) {
+        return e->stack != nullptr && e->stack.get() == simulated_stack::current();
+    });
+    if (self == workers_.end())
+        return false;
+    entry& e = **self;
+    e.over = std::move(over);
+    e.stack->pause();
+    const bool came = e.over();
+    e.over = nullptr;
+    return !std::exchange(e.interrupted, false) || came;
+}
+
 bool simulated_workers::can_step(const entry& e) const noexcept {
+    if (e.over)
+        return e.interrupted || e.over();
     return (e.woken && !e.starting) || e.at <= world_.now;
 }
 
 std::size_t simulated_workers::runnable() const noexcept {
     return static_cast<std::size_t>(
-        std::count_if(workers_.begin(), workers_.end(), [&](const entry& e) { return can_step(e); }));
+        std::count_if(workers_.begin(), workers_.end(), [&](const auto& e) { return can_step(*e); }));
+}
+
+/// True: the worker's step has come to its end. False: its job waits in a call.
+bool simulated_workers::run_step(entry& e) {
+    if (e.stack != nullptr)
+        return e.stack->go_on();
+    e.did = e.body->step(std::exchange(e.woken, false));
+    return true;
 }
 
 void simulated_workers::step(std::size_t which) noexcept {
     std::size_t at = 0;
-    while (!can_step(workers_[at]) || which-- != 0)
+    while (!can_step(*workers_[at]) || which-- != 0)
         ++at;
-    const std::uint64_t number = workers_[at].number;
-    worker_body& body = *workers_[at].body;
-    workers_[at].starting = false;
+    entry& self = *workers_[at];
+    self.starting = false;
     world_.now += world_.options.turn_time;
-    const worker_step did = body.step(std::exchange(workers_[at].woken, false));
-    world_.record(trace_kind::worker, number, static_cast<std::uint64_t>(did.what));
-    // Its job may have started others meanwhile.
-    const auto self =
-        std::find_if(workers_.begin(), workers_.end(), [&](const entry& e) { return e.number == number; });
-    switch (did.what) {
+    constexpr std::uint64_t waits_in_a_call = 3;
+    if (!run_step(self)) {
+        world_.record(trace_kind::worker, self.number, waits_in_a_call);
+        return;
+    }
+    world_.record(trace_kind::worker, self.number, static_cast<std::uint64_t>(self.did.what));
+    switch (self.did.what) {
     case worker_step::outcome::ran:
-        self->at = world_.now;
+        self.at = world_.now;
         break;
     case worker_step::outcome::idle:
-        self->at = did.until;
+        self.at = self.did.until;
         break;
     case worker_step::outcome::leave:
-        workers_.erase(self);
+        worker_body& body = *self.body;
+        // Its job may have started others meanwhile.
+        workers_.erase(std::find_if(workers_.begin(), workers_.end(),
+                                    [&self](const auto& e) { return e.get() == &self; }));
         body.left();
     }
 }
 
 simulated_workers::time_point simulated_workers::next_call() const noexcept {
     time_point next = time_point::max();
-    for (const entry& e : workers_)
-        next = std::min(next, e.at);
+    for (const auto& e : workers_) {
+        if (!e->over)
+            next = std::min(next, e->at);
+    }
     return next;
 }
 
 bool simulated_workers::starting() const noexcept {
-    return std::any_of(workers_.begin(), workers_.end(), [](const entry& e) { return e.starting; });
+    return std::any_of(workers_.begin(), workers_.end(), [](const auto& e) { return e->starting; });
 }
 
 void simulated_workers::await_change(std::uint32_t seen, time_point until) noexcept {

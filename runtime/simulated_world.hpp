@@ -2,6 +2,7 @@
 // simulated_driver. Single-threaded, and nothing here depends on an address or on the real clock.
 #pragma once
 
+#include "simulated_stack.hpp"
 #include "simulated_system.hpp"
 
 #include <nowait/detail/loop.hpp>
@@ -42,10 +43,14 @@ enum class trace_kind : std::uint8_t {
     note,    // word
 };
 
-/// The workers of the pools: a step of one of them is a step of the simulation. A job runs whole in it.
+/// The workers of the pools: a step of one of them is a step of the simulation. A job runs whole in it, unless it waits in a call of
+/// the simulated system: then the step ends there, and another one goes on with it when what it waits for has come. Work that may wait is
+/// the unbounded account's, so its workers have stacks of their own.
 class simulated_workers final : public worker_host {
 public:
     explicit simulated_workers(simulated_world& in) noexcept : world_(in) {}
+    /// No runtime is left: jobs that still wait in a call are interrupted, until they return.
+    void end() noexcept;
 
     [[nodiscard]] time_point now() noexcept override;
     [[nodiscard]] int start(worker_body& body) noexcept override;
@@ -53,6 +58,10 @@ public:
     [[nodiscard]] std::uint32_t changes() noexcept override { return changes_; }
     void changed() noexcept override { ++changes_; }
     void await_change(std::uint32_t seen, time_point until) noexcept override;
+    void interrupt(worker_body& body) noexcept override;
+
+    /// For calls that wait: returns when `over` says so. False: interrupted, or there is no stack to wait on.
+    [[nodiscard]] bool wait(std::function<bool()> over) noexcept;
 
     /// How many have something to do now; which of them does a step.
     [[nodiscard]] std::size_t runnable() const noexcept;
@@ -64,16 +73,23 @@ public:
 
 private:
     struct entry {
+        entry(worker_body* of, std::uint64_t n, time_point when) noexcept : body(of), number(n), at(when) {}
+
         worker_body* body;
         std::uint64_t number;
-        bool starting;
-        bool woken;
+        bool starting = true;
+        bool woken = false;
         time_point at;
+        worker_step did; // in the last step
+        std::unique_ptr<simulated_stack> stack;
+        std::function<bool()> over; // it waits in a call, until then
+        bool interrupted = false;
     };
     [[nodiscard]] bool can_step(const entry& e) const noexcept;
+    [[nodiscard]] bool run_step(entry& e);
 
     simulated_world& world_;
-    std::vector<entry> workers_;
+    std::vector<std::unique_ptr<entry>> workers_;
     std::uint64_t started_ = 0;
     std::uint32_t changes_ = 0;
 };

@@ -621,6 +621,7 @@ private:
         if (made == nullptr)
             return ENOMEM;
         made->host = &host_;
+        made->may_wait = &a == &accounts_[1];
         {
             lock_scope held(a.lock);
             std::snprintf(made->name, sizeof made->name, "%s-%c%u", limits_.name, a.letter,

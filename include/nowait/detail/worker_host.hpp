@@ -37,6 +37,7 @@ public:
     virtual void left() noexcept = 0;
 
     char name[16] = {};
+    bool may_wait = false; ///< it runs work that may wait for ever: of the unbounded account
     // For the host's use.
     worker_host* host = nullptr;
     parking<real_sync> spot;
