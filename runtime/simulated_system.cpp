@@ -697,44 +697,45 @@ long simulated_system::queue_send(int queue, const void* data, std::size_t size,
 }
 
 long simulated_system::queue_receive(int queue, void* data, std::size_t size, unsigned& priority) noexcept {
-    const description d = description_of(queue);
     be_interrupted();
-    const auto attempt = [&]() -> long {
-        if (d == nullptr || d->queue() == nullptr || !d->reads)
-            return -EBADF;
-        simulated_queue& q = *d->queue();
-        if (size < q.message_size)
-            return -EMSGSIZE;
-        if (q.messages == 0)
-            return -EAGAIN;
-        if (world_.strikes(fault::again)) {
-            world_.edge(q, POLLIN);
-            return -EAGAIN;
-        }
-        const auto highest = q.by_priority.begin();
-        const std::string message = std::move(highest->second.front());
-        highest->second.pop_front();
-        priority = highest->first;
-        if (highest->second.empty())
-            q.by_priority.erase(highest);
-        --q.messages;
-        if (!message.empty())
-            std::memcpy(data, message.data(), message.size());
-        world_.edge(q, POLLOUT);
-        return static_cast<long>(message.size());
-    };
-    return logged(call::receive, queue, attempt());
+    return logged(call::receive, queue, take_message(queue, data, size, priority));
+}
+
+long simulated_system::take_message(int queue, void* data, std::size_t size, unsigned& priority) noexcept {
+    const description d = description_of(queue);
+    if (d == nullptr || d->queue() == nullptr || !d->reads)
+        return -EBADF;
+    simulated_queue& q = *d->queue();
+    if (size < q.message_size)
+        return -EMSGSIZE;
+    if (q.messages == 0)
+        return -EAGAIN;
+    if (world_.strikes(fault::again)) {
+        world_.edge(q, POLLIN);
+        return -EAGAIN;
+    }
+    const auto highest = q.by_priority.begin();
+    const std::string message = std::move(highest->second.front());
+    highest->second.pop_front();
+    priority = highest->first;
+    if (highest->second.empty())
+        q.by_priority.erase(highest);
+    --q.messages;
+    if (!message.empty())
+        std::memcpy(data, message.data(), message.size());
+    world_.edge(q, POLLOUT);
+    return static_cast<long>(message.size());
 }
 
 long simulated_system::queue_receive_waiting(int queue, void* data, std::size_t size,
                                              unsigned& priority) noexcept {
     for (;;) {
-        const long n = queue_receive(queue, data, size, priority);
+        const long n = take_message(queue, data, size, priority);
         if (n != -EAGAIN)
-            return n;
+            return logged(call::other, queue, n);
         const description d = description_of(queue);
         if (!world_.workers.wait([&q = *d->queue()] { return q.messages != 0; }))
-            return -EINTR;
+            return logged(call::other, queue, -EINTR);
     }
 }
 

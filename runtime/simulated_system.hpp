@@ -184,6 +184,7 @@ private:
     /// EINTR as often as it strikes; the call is then made again.
     void be_interrupted() noexcept;
     long read_from(simulated_description& d, const iovec* parts, int count) noexcept;
+    long take_message(int queue, void* data, std::size_t size, unsigned& priority) noexcept;
     long write_to(simulated_description& d, const iovec* parts, int count) noexcept;
     long between(int from, int to, std::size_t size, bool copies) noexcept;
     /// After a call that may have made room or brought bytes.

@@ -175,7 +175,8 @@ std::string describe(const program& p) {
         out << "  destroyed after " << p.cut_after << " steps\n";
     for (std::size_t i = 0; i < p.objects.size(); ++i) {
         out << "  object " << i << ": " << objects[static_cast<int>(p.objects[i].kind)] << ", capacity "
-            << p.objects[i].capacity << (p.objects[i].own_ends ? ", each actor has its own ends\n" : "\n");
+            << p.objects[i].capacity
+            << (p.objects[i].own_ends ? ", each actor has its own ends, or a receiver of its own\n" : "\n");
     }
     for (std::size_t i = 0; i < p.actors.size(); ++i) {
         out << "  actor " << i << " on runtime " << int{p.actors[i].runtime} << '\n';

@@ -13,7 +13,9 @@ enum class object_kind : std::uint8_t { pipe_channel, kernel_pipe, channel, queu
 struct object_spec {
     object_kind kind = object_kind::pipe_channel;
     std::uint32_t capacity = 1; ///< pages, or messages
-    bool own_ends = false;      ///< of a pipe channel: each actor has ends of its own, that go with it
+    /// Of a pipe channel: each actor has ends of its own, that go with it. Of a POSIX queue: who waits to receive has a worker that
+    /// is blocked in the call.
+    bool own_ends = false;
 };
 
 enum class step_kind : std::uint8_t {

@@ -99,9 +99,10 @@ task<void> run::whole() {
     const living frame(frames_);
     for (object_state& o : objects_) {
         if (o.spec.kind == object_kind::posix_queue) {
-            auto queue = nowait::posix_mqueue::open(
-                "/queue",
-                {.how = nowait::mqueue_open::replace, .capacity = o.spec.capacity + 1, .message_bytes = 64});
+            auto queue = nowait::posix_mqueue::open("/queue", {.how = nowait::mqueue_open::replace,
+                                                               .capacity = o.spec.capacity + 1,
+                                                               .message_bytes = 64,
+                                                               .dedicated_receiver = o.spec.own_ends});
             if (!queue) {
                 complain("no queue: " + queue.error().message());
                 co_return;
