@@ -64,7 +64,7 @@ task<> read_a_byte(nowait::pipe_reader& from, bool& seen) {
 
 } // namespace
 
-TEST_CASE("channel: CH-08: two tasks whose stops wake each other are stopped together, without a deadlock") {
+TEST_CASE("channel: two tasks whose stops wake each other are stopped together, without a deadlock") {
     std::array<party, 2> parties;
     std::barrier<> line(4); // two tasks, each on its thread, and two threads that stop them
     std::array<std::thread, 4> threads;
@@ -107,7 +107,7 @@ TEST_CASE("channel: CH-08: two tasks whose stops wake each other are stopped tog
     }
 }
 
-TEST_CASE("channel: CH-09: messages back and forth for ever hold up neither a timer nor a pipe") {
+TEST_CASE("channel: messages back and forth for ever hold up neither a timer nor a pipe") {
     auto ping = make<nowait::channel<int>>(1);
     auto pong = make<nowait::channel<int>>(1);
     run_on_new([](nowait::channel<int> a, nowait::channel<int> b) -> task<> {
@@ -132,9 +132,8 @@ TEST_CASE("channel: CH-09: messages back and forth for ever hold up neither a ti
     }(ping, pong));
 }
 
-TEMPLATE_TEST_CASE(
-    "channel: CH-11: a sender without a receiver waits at the bound, and holds one message more", "",
-    NOWAIT_EVERY_CHANNEL(std::shared_ptr<int>)) {
+TEMPLATE_TEST_CASE("channel: a sender without a receiver waits at the bound, and holds one message more", "",
+                   NOWAIT_EVERY_CHANNEL(std::shared_ptr<int>)) {
     auto channel = make<TestType>(64);
     run_on_new([](const TestType& c) -> task<> {
         const auto memory = std::make_shared<int>(0); // what a message holds

@@ -189,7 +189,7 @@ TEMPLATE_TEST_CASE("channel: every interleaving of a waiting send, and a close o
     }
 }
 
-TEST_CASE("channel: CH-01: every interleaving of a close, an abort and a receive: the message dies once",
+TEST_CASE("channel: every interleaving of a close, an abort and a receive: the message dies once",
           "[interleavings]") {
     struct counted {
         explicit counted(int& in) : alive(&in) { ++*alive; }
@@ -518,9 +518,8 @@ TEST_CASE("mqueue_channel: every interleaving of a wait for notice that may be s
     }
 }
 
-TEMPLATE_TEST_CASE(
-    "channel: CH-04: every interleaving of a receive, and a close and the end of a reservation",
-    "[interleavings]", queue, fifo) {
+TEMPLATE_TEST_CASE("channel: every interleaving of a receive, and a close and the end of a reservation",
+                   "[interleavings]", queue, fifo) {
     for (const bool used : {false, true}) {
         explorer walk;
         check_all(walk.explore([&] {

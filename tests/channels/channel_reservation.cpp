@@ -45,7 +45,7 @@ int try_send(const C& to, int number) {
 
 } // namespace
 
-TEMPLATE_TEST_CASE("channel: CH-04: a reservation that is dropped after the close wakes the receiver", "",
+TEMPLATE_TEST_CASE("channel: a reservation that is dropped after the close wakes the receiver", "",
                    NOWAIT_EVERY_CHANNEL(parcel)) {
     auto channel = make<TestType>(1);
     run_on_new([](const TestType& c) -> task<> {

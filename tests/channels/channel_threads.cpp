@@ -77,8 +77,8 @@ std::thread on_thread(int tasks, Make make_task) {
 } // namespace
 
 TEMPLATE_TEST_CASE(
-    "channel: CH-02: eight senders, eight receivers, an observer: every message once, all end at the close",
-    "", EVERY_SHARED(parcel)) {
+    "channel: eight senders, eight receivers, an observer: every message once, all end at the close", "",
+    EVERY_SHARED(parcel)) {
     auto channel = make<TestType>(4);
     constexpr int threads = 2;
     constexpr int tasks = 4;
@@ -207,9 +207,8 @@ task<> receive_impatiently(C from, tally& seen) {
 
 } // namespace
 
-TEMPLATE_TEST_CASE(
-    "channel: 4.7-6, CH-06: a hand-over that races a time-out delivers or keeps, never both, never neither",
-    "", EVERY_SHARED(parcel)) {
+TEMPLATE_TEST_CASE("channel: a hand-over that races a time-out delivers or keeps, never both, never neither",
+                   "", EVERY_SHARED(parcel)) {
     for (const std::uint64_t capacity : {std::uint64_t{1}, std::uint64_t{8}}) {
         auto channel = make<TestType>(capacity);
         tally delivered;

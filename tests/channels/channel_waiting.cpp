@@ -208,8 +208,8 @@ TEMPLATE_TEST_CASE("channel: a cancelled receive takes nothing and leaves no wai
     CHECK(channel.sound());
 }
 
-TEMPLATE_TEST_CASE("channel: 4.7-3: a receive that was given a message delivers it, whatever stop comes then",
-                   "", NOWAIT_EVERY_CHANNEL(parcel)) {
+TEMPLATE_TEST_CASE("channel: a receive that was given a message delivers it, whatever stop comes then", "",
+                   NOWAIT_EVERY_CHANNEL(parcel)) {
     auto channel = make<TestType>(1);
     run_on_new([](const TestType& c) -> task<> {
         nowait::inplace_stop_source stop;
@@ -225,7 +225,7 @@ TEMPLATE_TEST_CASE("channel: 4.7-3: a receive that was given a message delivers 
     }(channel));
 }
 
-TEMPLATE_TEST_CASE("channel: CH-06: a cancelled send keeps its message", "", NOWAIT_EVERY_CHANNEL(parcel)) {
+TEMPLATE_TEST_CASE("channel: a cancelled send keeps its message", "", NOWAIT_EVERY_CHANNEL(parcel)) {
     auto channel = make<TestType>(1);
     run_on_new([](const TestType& c) -> task<> {
         nowait::inplace_stop_source stop;

@@ -98,9 +98,8 @@ TEMPLATE_TEST_CASE("mqueue_channel: mq_send 4-1, 4-2, 4-3, 9-1, 13-1: priorities
     }(queue));
 }
 
-TEMPLATE_TEST_CASE(
-    "mqueue_channel: MQ-04, mq_send 2-1, 14-1: a message larger than the limit is refused and kept", "",
-    EVERY_QUEUE(std::string)) {
+TEMPLATE_TEST_CASE("mqueue_channel: mq_send 2-1, 14-1: a message larger than the limit is refused and kept",
+                   "", EVERY_QUEUE(std::string)) {
     auto queue = make_text<TestType>(4, 128);
     run_on_new([](const TestType& q) -> task<> {
         for (std::size_t size : {std::size_t{0}, std::size_t{10}, std::size_t{128}}) {
@@ -120,7 +119,7 @@ TEMPLATE_TEST_CASE(
     }(queue));
 }
 
-TEMPLATE_TEST_CASE("mqueue_channel: MQ-08: each limit is checked by itself", "", EVERY_QUEUE(int)) {
+TEMPLATE_TEST_CASE("mqueue_channel: each limit is checked by itself", "", EVERY_QUEUE(int)) {
     constexpr std::uint64_t huge = std::uint64_t{1} << 33;
     CHECK(create_code<TestType>(huge, huge) == EINVAL);
     CHECK(create_code<TestType>(huge, 4) == EINVAL);
@@ -133,7 +132,7 @@ TEMPLATE_TEST_CASE("mqueue_channel: MQ-08: each limit is checked by itself", "",
     CHECK(create_code<TestType>(std::uint64_t{1} << 26, std::uint64_t{1} << 40) == 0);
 }
 
-TEMPLATE_TEST_CASE("mqueue_channel: MQ-10: ten thousand messages in four priorities leave in order", "",
+TEMPLATE_TEST_CASE("mqueue_channel: ten thousand messages in four priorities leave in order", "",
                    EVERY_QUEUE(int)) {
     auto queue = make<TestType>(10'000);
     for (int i = 0; i < 10'000; ++i) {
@@ -175,7 +174,7 @@ TEMPLATE_TEST_CASE(
     CHECK(queue.sound());
 }
 
-TEMPLATE_TEST_CASE("mqueue_channel: 4.7-7: one place, several senders and receivers, priorities mixed", "",
+TEMPLATE_TEST_CASE("mqueue_channel: one place, several senders and receivers, priorities mixed", "",
                    EVERY_QUEUE(int)) {
     auto queue = make<TestType>(1);
     const auto sends = [](const TestType& q, int from) -> task<> {
@@ -393,7 +392,7 @@ TEST_CASE("mqueue_channel: a place that a waiting sender fills at once is no not
     }(queue));
 }
 
-TEST_CASE("mqueue_channel: CH-01: abort after close drops what is left, and each message dies once") {
+TEST_CASE("mqueue_channel: abort after close drops what is left, and each message dies once") {
     struct counted {
         explicit counted(int& in) : alive(&in) { ++*alive; }
         counted(counted&& other) noexcept : alive(other.alive) { ++*alive; }

@@ -115,14 +115,14 @@ TEST_CASE(
     ::close(master);
 }
 
-TEST_CASE("KP-07 ten bytes, five taken, five more written: all fifteen arrive") {
+TEST_CASE("ten bytes, five taken, five more written: all fifteen arrive") {
     runtime_options options;
     options.driver = GENERATE(driver_choice::uring, driver_choice::poll);
     nowait::pipe_pair pipe = nowait::make_pipe().value();
     nowait_test::run_on_new(ten_five_five(pipe), options);
 }
 
-TEST_CASE("KP-07 bytes that were announced while nobody waited are found") {
+TEST_CASE("bytes that were announced while nobody waited are found") {
     runtime_options options;
     options.driver = GENERATE(driver_choice::uring, driver_choice::poll);
     const int before_read = GENERATE(0, 1, 100);

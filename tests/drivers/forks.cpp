@@ -53,7 +53,7 @@ TEST_CASE("a child that forked inside a task makes no attempt, not even one that
     CHECK(ran.value_or(0) == 7);
 }
 
-TEST_CASE("FK-01 and FK-02 a child that returns and destroys everything, and one that became a daemon") {
+TEST_CASE("a child that returns and destroys everything, and one that became a daemon") {
     const pid_t parent = ::getpid();
     const runtime_options options = by_turns();
     auto runs = std::make_unique<runtime>(make_runtime(options));
@@ -92,7 +92,7 @@ TEST_CASE("FK-01 and FK-02 a child that returns and destroys everything, and one
         REQUIRE(runs->run(wait_once(pipe)).value() == "parent");
 }
 
-TEST_CASE("FK-06 a child that closes every object takes nothing from its parent's epoll set or ring") {
+TEST_CASE("a child that closes every object takes nothing from its parent's epoll set or ring") {
     const pid_t parent = ::getpid();
     runtime runs = make_runtime(by_turns());
     std::vector<nowait::pipe_pair> pipes;

@@ -128,7 +128,7 @@ int work_is_done(const runtime_options& options, std::string_view expected) {
 
 } // namespace
 
-TEST_CASE("US-04 ENOMEM for rings above 256 entries: a smaller ring, sixty-four times") {
+TEST_CASE("ENOMEM for rings above 256 entries: a smaller ring, sixty-four times") {
     expect_success(in_child([] {
         ::unsetenv("NOWAIT_DRIVER");
         CHILD_REQUIRE(nowait_test::refuse_above(SYS_io_uring_setup, 256, ENOMEM));
@@ -147,7 +147,7 @@ TEST_CASE("US-04 ENOMEM for rings above 256 entries: a smaller ring, sixty-four 
     }));
 }
 
-TEST_CASE("US-04 ENOMEM for every ring: epoll, unless the ring was asked for by name") {
+TEST_CASE("ENOMEM for every ring: epoll, unless the ring was asked for by name") {
     expect_success(in_child([] {
         ::unsetenv("NOWAIT_DRIVER");
         CHILD_REQUIRE(refuse(SYS_io_uring_setup, ENOMEM));
@@ -160,7 +160,7 @@ TEST_CASE("US-04 ENOMEM for every ring: epoll, unless the ring was asked for by 
     }));
 }
 
-TEST_CASE("US-02 the error of a refused ring is the kernel's, whatever errno says") {
+TEST_CASE("the error of a refused ring is the kernel's, whatever errno says") {
     expect_success(in_child([] {
         CHILD_REQUIRE(refuse(SYS_io_uring_setup, EPERM));
         runtime_options options;
@@ -176,7 +176,7 @@ TEST_CASE("US-02 the error of a refused ring is the kernel's, whatever errno say
     }));
 }
 
-TEST_CASE("US-06 without any right, and with little memory to lock") {
+TEST_CASE("without any right, and with little memory to lock") {
     expect_success(in_child([] {
         // Root is root by its capabilities: another user has none.
         if (::getuid() == 0)
@@ -270,7 +270,7 @@ TEST_CASE(
     }));
 }
 
-TEST_CASE("US-08 a kernel that does not know multishot polls: one downgrade, no unbounded retry") {
+TEST_CASE("a kernel that does not know multishot polls: one downgrade, no unbounded retry") {
     runtime_options options;
     options.driver = driver_choice::uring;
     runtime runs = make_runtime(options);

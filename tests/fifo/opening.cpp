@@ -42,7 +42,7 @@ bool has_seen_no_writer(const std::string& path, int reader) {
 
 } // namespace
 
-TEST_CASE("FF-01 an opening that nobody answers is stopped: nothing was opened, and nothing will be") {
+TEST_CASE("an opening that nobody answers is stopped: nothing was opened, and nothing will be") {
     scratch dir;
     const std::string path = dir.fifo();
     nowait::worker_pool pool = small_pool(2);
@@ -108,7 +108,7 @@ TEST_CASE("a reader that comes before is found at once, without a thread") {
         each_driver());
 }
 
-TEST_CASE("FF-02 four times the maximum of openings without peers, then a file: the file is read, and every "
+TEST_CASE("four times the maximum of openings without peers, then a file: the file is read, and every "
           "peer is answered") {
     static constexpr std::size_t maximum = 4;
     static constexpr std::size_t places = maximum / 2; // what openings may take of them

@@ -39,8 +39,7 @@ task<> one_writer(const pipe_reader& reader, const std::string& path) {
 
 } // namespace
 
-// FF-03
-TEST_CASE("FF-03 a read before the first writer waits, and is not the end") {
+TEST_CASE("a read before the first writer waits, and is not the end") {
     scratch dir;
     const std::string path = dir.fifo();
     auto reader = nowait::open_reader(path);
@@ -282,7 +281,7 @@ TEST_CASE("tee from a FIFO waits for its first writer, and a splice does") {
         each_driver());
 }
 
-TEST_CASE("FF-07 a path that turns out to be a FIFO without a peer: opened at once, and its read times out") {
+TEST_CASE("a path that turns out to be a FIFO without a peer: opened at once, and its read times out") {
     scratch dir;
     const std::string path = dir.fifo("chosen-by-a-client");
     nowait_test::run_on_new(
@@ -305,7 +304,7 @@ TEST_CASE("FF-07 a path that turns out to be a FIFO without a peer: opened at on
         each_driver());
 }
 
-TEST_CASE("FF-05 opening for writing: ENXIO exactly without a reader, and success with one") {
+TEST_CASE("opening for writing: ENXIO exactly without a reader, and success with one") {
     scratch dir;
     const std::string path = dir.fifo();
     CHECK(error_of(nowait::try_open_writer(path)) == ENXIO);

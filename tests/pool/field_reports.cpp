@@ -53,7 +53,7 @@ void wait_until(const auto& condition) {
 
 } // namespace
 
-TEST_CASE("slow work of the unbounded account does not stop bounded work (TP-01)") {
+TEST_CASE("slow work of the unbounded account does not stop bounded work") {
     std::mutex lock;
     std::vector<nowait::pool_exhaustion> told;
     auto pool = make_pool(
@@ -88,7 +88,7 @@ TEST_CASE("slow work of the unbounded account does not stop bounded work (TP-01)
     REQUIRE(told.front().queued >= 1);
 }
 
-TEST_CASE("four jobs of a pool of four that wait for children of theirs do not wait for ever (TP-02)") {
+TEST_CASE("four jobs of a pool of four that wait for children of theirs do not wait for ever") {
     auto pool = make_pool({.bounded_max = 4});
     gate all_there;
     auto parent = [&pool, &all_there] {
@@ -115,7 +115,7 @@ TEST_CASE("four jobs of a pool of four that wait for children of theirs do not w
     REQUIRE(pool.stats().bounded.refused == 1);
 }
 
-TEST_CASE("work may shut its pool down, and drop the last handle of it (TP-04)") {
+TEST_CASE("work may shut its pool down, and drop the last handle of it") {
     std::optional<worker_pool> pool(make_pool());
     auto runtime = make_runtime(on(*pool));
     nowait::pool_shutdown_report report;
@@ -128,7 +128,7 @@ TEST_CASE("work may shut its pool down, and drop the last handle of it (TP-04)")
     REQUIRE(report.complete());
 }
 
-TEST_CASE("shutdown ends every timed wait, and nothing is posted to who has gone (TP-05)") {
+TEST_CASE("shutdown ends every timed wait, and nothing is posted to who has gone") {
     auto pool = make_pool({.unbounded_max = 8});
     blocking_pipe pipe;
     std::vector<std::error_code> ended(100);
@@ -169,7 +169,7 @@ TEST_CASE("shutdown ends every timed wait, and nothing is posted to who has gone
     wait_until([&second] { return second.shutdown(0s).complete(); });
 }
 
-TEST_CASE("shutdown returns by its limit and says what it left behind (TP-07)") {
+TEST_CASE("shutdown returns by its limit and says what it left behind") {
     auto pool = make_pool({.destructor_wait = 0ns});
     blocking_pipe pipe;
     gate go_on;
@@ -205,7 +205,7 @@ TEST_CASE("shutdown returns by its limit and says what it left behind (TP-07)") 
     REQUIRE(sum == 1000);
 }
 
-TEST_CASE("500 reads that wait take no more threads than they may (TP-08)") {
+TEST_CASE("500 reads that wait take no more threads than they may") {
     constexpr std::size_t reads = 500;
     auto pool = make_pool({.unbounded_max = 16});
     blocking_pipe pipe;
@@ -245,7 +245,7 @@ TEST_CASE("500 reads that wait take no more threads than they may (TP-08)") {
     REQUIRE(quiet.stats().bounded.submitted + quiet.stats().unbounded.submitted == 0);
 }
 
-TEST_CASE("a file job is not behind blocked jobs of another kind (TP-10)") {
+TEST_CASE("a file job is not behind blocked jobs of another kind") {
     auto pool = make_pool({.bounded_max = 1, .unbounded_max = 64});
     blocking_pipe pipe;
     auto runtime = make_runtime(on(pool));
@@ -265,7 +265,7 @@ TEST_CASE("a file job is not behind blocked jobs of another kind (TP-10)") {
     REQUIRE(pool.stats().unbounded.exhausted == 0);
 }
 
-TEST_CASE("a fork inside a running task leaves the parent's pool as it was (FK-01)") {
+TEST_CASE("a fork inside a running task leaves the parent's pool as it was") {
     auto pool = make_pool();
     auto runtime = make_runtime(on(pool));
     auto work = [] { return 1; };

@@ -373,34 +373,34 @@ task<int> forks_while_waiting(const owned_posix_mqueue& queue, const posix_mqueu
 
 } // namespace
 
-TEST_CASE("MQ-01 the quota of queue bytes is named, and so are the limits under /proc") {
+TEST_CASE("the quota of queue bytes is named, and so are the limits under /proc") {
     check_child(in_child(out_of_queue_bytes));
 }
 
-TEST_CASE("MQ-01 too many queues name queues_max") {
+TEST_CASE("too many queues name queues_max") {
     check_child(in_child(too_many_queues));
 }
 
-TEST_CASE("MQ-09 a queue of somebody else's, and no descriptor left, are said as they are") {
+TEST_CASE("a queue of somebody else's, and no descriptor left, are said as they are") {
     const auto queue = make_queue();
     check_child(in_child([&] { return not_permitted(queue.name()); }));
     check_child(in_child(out_of_descriptors));
 }
 
-TEST_CASE("MQ-03 queues of killed processes are reopened or replaced, and can be listed") {
+TEST_CASE("queues of killed processes are reopened or replaced, and can be listed") {
     check_child(in_child(killed_and_restarted));
 }
 
-TEST_CASE("MQ-03 names are listed where a file system shows them, and nowhere else") {
+TEST_CASE("names are listed where a file system shows them, and nowhere else") {
     check_child(in_child(lists_names));
 }
 
-TEST_CASE("MQ-04 message sizes: nothing is cut off, nothing is lost") {
+TEST_CASE("message sizes: nothing is cut off, nothing is lost") {
     const auto queue = make_queue();
     run_on_new(message_sizes(queue));
 }
 
-TEST_CASE("MQ-06 a consumer killed at any moment stops nobody") {
+TEST_CASE("a consumer killed at any moment stops nobody") {
     const auto queue = make_queue(4);
     constexpr int kills = 200;
     for (int i = 0; i < kills; ++i) {
@@ -421,7 +421,7 @@ TEST_CASE("MQ-06 a consumer killed at any moment stops nobody") {
     CHECK(queue.try_send("the queue is in order"));
 }
 
-TEST_CASE("MQ-08 sizes that overflow are refused, in the kernel's queue and in ours") {
+TEST_CASE("sizes that overflow are refused, in the kernel's queue and in ours") {
     const auto kernel = [](std::size_t capacity, std::size_t bytes) {
         posix_mqueue_options options = small();
         options.capacity = capacity;
@@ -441,7 +441,7 @@ TEST_CASE("MQ-08 sizes that overflow are refused, in the kernel's queue and in o
     CHECK((ours(SIZE_MAX) == EINVAL || ours(SIZE_MAX) == ENOMEM));
 }
 
-TEST_CASE("MQ-09 the real error arrives, whatever was called in between") {
+TEST_CASE("the real error arrives, whatever was called in between") {
     posix_mqueue_options too_deep = small(1'000'000);
     errno = ENOENT;
     CHECK(error_of(posix_mqueue::open(fresh_name(), too_deep)) == EINVAL);
@@ -451,12 +451,12 @@ TEST_CASE("MQ-09 the real error arrives, whatever was called in between") {
     CHECK(error_of(posix_mqueue::open(fresh_name())) == ENOENT);
 }
 
-TEST_CASE("MQ-10 the kernel's queue and the one in process give the same order") {
+TEST_CASE("the kernel's queue and the one in process give the same order") {
     const auto queue = make_queue(10);
     run_on_new(same_order_as_in_process(queue, 10'000));
 }
 
-TEST_CASE("MQ-10 concurrent senders and receivers see each sender's messages in order") {
+TEST_CASE("concurrent senders and receivers see each sender's messages in order") {
     const auto queue = make_queue(4);
     run_on_new(concurrent_order(queue));
 }
@@ -469,13 +469,13 @@ TEST_CASE("a quota lowered under a queue leaves it alone") {
     check_child(in_child(lowered_quota));
 }
 
-TEST_CASE("FK-01 FK-06 a child that takes everything apart leaves the parent's queue alone") {
+TEST_CASE("a child that takes everything apart leaves the parent's queue alone") {
     const auto queue = make_queue();
     const posix_mqueue mine = reopen(queue);
     CHECK(run_on_new(forks_while_waiting(queue, mine)) == 0);
 }
 
-TEST_CASE("FK-02 a runtime made before a fork says so in the child, and a new one works there") {
+TEST_CASE("a runtime made before a fork says so in the child, and a new one works there") {
     const auto queue = make_queue();
     auto runs = make_runtime();
     CHECK(runs.run(settle(1)));

@@ -63,16 +63,16 @@ TEST_CASE("the core on epoll", "[again]") {
 TEST_CASE("the core without ring reads that wait for non-blocking files", "[again]") {
     all_others("NOWAIT_FEATURES", "-ring_nonblocking");
 }
-TEST_CASE("US-01 the core where io_uring_setup is refused with EPERM", "[again]") {
+TEST_CASE("the core where io_uring_setup is refused with EPERM", "[again]") {
     all_without(SYS_io_uring_setup, EPERM);
 }
-TEST_CASE("US-01 the core where io_uring_setup is refused with ENOSYS", "[again]") {
+TEST_CASE("the core where io_uring_setup is refused with ENOSYS", "[again]") {
     all_without(SYS_io_uring_setup, ENOSYS);
 }
-TEST_CASE("US-01 the core where io_uring_setup is refused with EACCES", "[again]") {
+TEST_CASE("the core where io_uring_setup is refused with EACCES", "[again]") {
     all_without(SYS_io_uring_setup, EACCES);
 }
-TEST_CASE("US-01 the core where only io_uring_register is refused", "[again]") {
+TEST_CASE("the core where only io_uring_register is refused", "[again]") {
     all_without(SYS_io_uring_register, EPERM);
 }
 TEST_CASE("unknown and malformed feature names change nothing", "[again]") {

@@ -395,7 +395,7 @@ TEST_CASE("a thousand tasks wander over all runtimes") {
     CHECK(alive == 0);
 }
 
-TEST_CASE("CO-08, CO-09: after each of 100,000 hops thread, thread-locals and runtime are the new ones") {
+TEST_CASE("after each of 100,000 hops thread, thread-locals and runtime are the new ones") {
     constexpr int hops = thread_sanitizer ? 10'000 : 100'000;
     runtime_pool pool = make_pool(2);
     struct place {

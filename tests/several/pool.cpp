@@ -408,7 +408,7 @@ TEST_CASE("a child after fork may destroy its copy of a pool, and cannot reach t
     }
 }
 
-TEST_CASE("FK-06 a child that closes every object takes nothing away from the parent") {
+TEST_CASE("a child that closes every object takes nothing away from the parent") {
     nowait::runtime_options poll;
     poll.driver = nowait::driver_choice::poll;
     runtime runs = make_runtime(poll);
@@ -441,7 +441,7 @@ TEST_CASE("FK-06 a child that closes every object takes nothing away from the pa
         CHECK(runs.run(round_trip(pipe)).value());
 }
 
-TEST_CASE("FK-04 fork and exec while eight threads allocate and post") {
+TEST_CASE("fork and exec while eight threads allocate and post") {
     runtime_pool pool = make_pool(2);
     std::atomic<bool> over{false};
     std::vector<std::thread> threads;

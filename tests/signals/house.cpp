@@ -342,7 +342,7 @@ TEST_CASE("children are reaped on SIGCHLD") {
     CHECK(reaped == 10);
 }
 
-TEST_CASE("SG-03 the application's SIGCHLD handler is never replaced, and waits go on to work") {
+TEST_CASE("the application's SIGCHLD handler is never replaced, and waits go on to work") {
     auto ends_of_children = []() -> task<int> {
         int seen = 0;
         for (int i = 0; i < 5; ++i) {
@@ -388,7 +388,7 @@ TEST_CASE("SG-03 the application's SIGCHLD handler is never replaced, and waits 
     }
 }
 
-TEST_CASE("SG-01 nothing fails with EINTR while a profiler ticks") {
+TEST_CASE("nothing fails with EINTR while a profiler ticks") {
     const disposition_scope profiler(SIGPROF, &count_handled); // without SA_RESTART
     const std::string path = "/tmp/nowait-signals-" + std::to_string(::getpid());
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);

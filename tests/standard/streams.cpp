@@ -37,7 +37,7 @@ bool ends_when_closed(kind k) {
 
 } // namespace
 
-TEST_CASE("SI-01 SI-02 SI-09 whatever stands on the three numbers: read and written, waited for, flags "
+TEST_CASE("whatever stands on the three numbers: read and written, waited for, flags "
           "untouched under SIGKILL") {
     const auto driver = any_driver();
     const kind k = any_kind();
@@ -75,7 +75,7 @@ TEST_CASE("SI-01 SI-02 SI-09 whatever stands on the three numbers: read and writ
     CHECK(take(in.far.get(), 17) == "left for the next");
 }
 
-TEST_CASE("SI-01 a program that reads one line and ends leaves a stream that cat can read") {
+TEST_CASE("a program that reads one line and ends leaves a stream that cat can read") {
     const auto driver = any_driver();
     const kind k = GENERATE(kind::pipe, kind::fifo, kind::terminal, kind::socket);
     CAPTURE(name_of(k));
@@ -196,7 +196,7 @@ task<int> write_once() {
 
 } // namespace
 
-TEST_CASE("SI-05 standard input that nobody can poll: each gives its own result, and the runtime works on") {
+TEST_CASE("standard input that nobody can poll: each gives its own result, and the runtime works on") {
     const auto driver = any_driver();
     scratch dir;
     const std::string path = dir.name("file");
@@ -224,7 +224,7 @@ TEST_CASE("SI-05 standard input that nobody can poll: each gives its own result,
           100 + EBADF);
 }
 
-TEST_CASE("SI-05 a file on standard input is read to its end, cached or not, and on from where it stands") {
+TEST_CASE("a file on standard input is read to its end, cached or not, and on from where it stands") {
     const auto driver = any_driver();
     scratch dir;
     const std::string path = dir.name("file");
@@ -281,7 +281,7 @@ TEST_CASE("standard output that is a file, a device, a directory, or nothing") {
     CHECK(take(written.get(), 100) == "texttext"); // the second one appended
 }
 
-TEST_CASE("SI-04 a megabyte to a reader that comes late is complete at a normal end, whoever writes it") {
+TEST_CASE("a megabyte to a reader that comes late is complete at a normal end, whoever writes it") {
     const auto driver = any_driver();
     const kind k = GENERATE(kind::pipe, kind::fifo, kind::socket, kind::terminal, kind::terminal_master);
     const bool detached = GENERATE(false, true);
@@ -316,7 +316,7 @@ TEST_CASE("SI-04 a megabyte to a reader that comes late is complete at a normal 
     CHECK(wait_for(child) == 0);
 }
 
-TEST_CASE("SI-04 a shutdown that cannot write everything says so") {
+TEST_CASE("a shutdown that cannot write everything says so") {
     const auto driver = any_driver();
     scratch dir;
     ends out = open_pair(kind::pipe, false, dir);
@@ -346,7 +346,7 @@ TEST_CASE("SI-04 a shutdown that cannot write everything says so") {
     CHECK(take(out.near.get(), 1 << 20).size() == 1 << 16);
 }
 
-TEST_CASE("SI-07 a read that waits never delays the end of the process") {
+TEST_CASE("a read that waits never delays the end of the process") {
     const auto driver = any_driver();
     const kind k = any_kind();
     const int how = GENERATE(0, 1, 2);
@@ -396,7 +396,7 @@ TEST_CASE("SI-07 a read that waits never delays the end of the process") {
     CHECK(take(in.far.get(), 4) == "kept");
 }
 
-TEST_CASE("SI-09 standard input that was non-blocking and empty: waited for, without spinning") {
+TEST_CASE("standard input that was non-blocking and empty: waited for, without spinning") {
     const auto driver = any_driver();
     const kind k = GENERATE(kind::nonblocking_pipe, kind::nonblocking_terminal, kind::nonblocking_socket);
     CAPTURE(name_of(k));

@@ -58,7 +58,7 @@ task<int> chain(int depth, stack_probe& probe) {
 
 } // namespace
 
-TEST_CASE("CO-01: a million awaits of children that end at once, and a chain of a hundred thousand") {
+TEST_CASE("a million awaits of children that end at once, and a chain of a hundred thousand") {
     stack_probe probe;
     nowait_test::run_on_new([](stack_probe& seen) -> task<> {
         long sum = 0;
@@ -71,7 +71,7 @@ TEST_CASE("CO-01: a million awaits of children that end at once, and a chain of 
     CHECK(probe.depth() < 4096);
 }
 
-TEST_CASE("CO-02: a temporary lambda with captures lives until its task has ended, wherever it is given") {
+TEST_CASE("a temporary lambda with captures lives until its task has ended, wherever it is given") {
     runtime runs = make_runtime();
     std::string out;
     const std::string text(100, 'x');
@@ -101,7 +101,7 @@ TEST_CASE("CO-02: a temporary lambda with captures lives until its task has ende
     CHECK(out == std::string(400, 'x'));
 }
 
-TEST_CASE("CO-04: a task that never suspends, started on another runtime, gives its result here") {
+TEST_CASE("a task that never suspends, started on another runtime, gives its result here") {
     running_runtime other;
     runtime runs = make_runtime();
     REQUIRE(runs.run([](const nowait::remote_runtime& there) -> task<> {
@@ -124,7 +124,7 @@ TEST_CASE("CO-04: a task that never suspends, started on another runtime, gives 
                 .has_value());
 }
 
-TEST_CASE("CO-10: frames that end on their thread while another is still inside the call that woke them") {
+TEST_CASE("frames that end on their thread while another is still inside the call that woke them") {
     // The waker's release() must touch nothing of a frame that its post has let go.
     nowait::semaphore permits(0);
     constexpr int rounds = 20'000;
@@ -146,7 +146,7 @@ TEST_CASE("CO-10: frames that end on their thread while another is still inside 
     CHECK(permits.available() == 0);
 }
 
-TEST_CASE("CO-11: a task that ends early, because a stop was requested, is destroyed by the loop and not by "
+TEST_CASE("a task that ends early, because a stop was requested, is destroyed by the loop and not by "
           "itself") {
     fake_world world;
     runtime runs = world.make();
@@ -174,8 +174,7 @@ TEST_CASE("CO-11: a task that ends early, because a stop was requested, is destr
     CHECK(destroyed == 1000);
 }
 
-TEST_CASE(
-    "CO-12: a loop over a channel that always has data needs no stack, as a coroutine and by callbacks") {
+TEST_CASE("a loop over a channel that always has data needs no stack, as a coroutine and by callbacks") {
     stack_probe probe;
     nowait_test::run_on_new([](stack_probe& seen) -> task<> {
         auto channel = nowait::local_pipe_channel::create().value();
@@ -234,8 +233,7 @@ TEST_CASE(
     CHECK(second.depth() < 4096);
 }
 
-TEST_CASE(
-    "TM-01: a timer and its cancel in one tick give one result, in both orders, and nobody is called later") {
+TEST_CASE("a timer and its cancel in one tick give one result, in both orders, and nobody is called later") {
     fake_world world;
     runtime runs = world.make();
     REQUIRE(runs.run([](fake_world& w) -> task<> {
@@ -271,7 +269,7 @@ TEST_CASE(
                 .has_value());
 }
 
-TEST_CASE("TM-02: the largest spans and points wait, negative ones do not, and nothing overflows") {
+TEST_CASE("the largest spans and points wait, negative ones do not, and nothing overflows") {
     fake_world world;
     runtime runs = world.make();
     REQUIRE(runs.run([]() -> task<> {
@@ -307,7 +305,7 @@ TEST_CASE("TM-02: the largest spans and points wait, negative ones do not, and n
                 .has_value());
 }
 
-TEST_CASE("TM-04: spans of picoseconds, of floating-point seconds and of the largest hours") {
+TEST_CASE("spans of picoseconds, of floating-point seconds and of the largest hours") {
     fake_world world;
     runtime runs = world.make();
     REQUIRE(runs.run([](fake_world& w) -> task<> {
@@ -329,7 +327,7 @@ TEST_CASE("TM-04: spans of picoseconds, of floating-point seconds and of the lar
                 .has_value());
 }
 
-TEST_CASE("CH-04: a reservation that is dropped after the close lets the waiting reader see the end") {
+TEST_CASE("a reservation that is dropped after the close lets the waiting reader see the end") {
     fake_world world;
     runtime runs = world.make();
     REQUIRE(runs.run([]() -> task<> {
@@ -354,7 +352,7 @@ TEST_CASE("CH-04: a reservation that is dropped after the close lets the waiting
                 .has_value());
 }
 
-TEST_CASE("CH-08: two tasks whose stop callbacks wake each other, stopped together, on two runtimes") {
+TEST_CASE("two tasks whose stop callbacks wake each other, stopped together, on two runtimes") {
     running_runtime one;
     running_runtime two;
     for (int round = 0; round < 2000; ++round) {

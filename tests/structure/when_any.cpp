@@ -248,7 +248,7 @@ TEST_CASE("when_any: an exception is thrown where the part's value is asked for"
     }());
 }
 
-TEST_CASE("CO-06: when_any of ready and never, in both orders, and of ten of whom nine throw when stopped") {
+TEST_CASE("when_any of ready and never, in both orders, and of ten of whom nine throw when stopped") {
     run([]() -> task<> {
         const auto stopped =
             std::make_exception_ptr(std::system_error(std::make_error_code(std::errc::operation_canceled)));
