@@ -5,7 +5,8 @@
 //     priority_worker submit /jobs 1 primes 50000000
 //     priority_worker submit /jobs 9 reverse urgent      overtakes what waits
 //
-// The queue outlives a server that is killed, with the jobs in it: the next one goes on with them.
+// The queue outlives a server that is killed, with the jobs in it: the next one goes on with them. Those that were being done are
+// lost.
 #include "server.hpp"
 
 #include <charconv>
