@@ -229,6 +229,8 @@ result<message<std::span<std::byte>>> posix_mqueue::try_receive(std::span<std::b
         return fail_errno(error);
     if (buffer.size() < queue->message_size)
         return fail(std::errc::message_size);
+    if (buffer.data() == nullptr) // the kernel would take the message out first
+        return fail(std::errc::bad_address);
     if (!queue->in.waiters.empty())
         return fail(std::errc::resource_unavailable_try_again);
     unsigned priority = 0;

@@ -64,6 +64,10 @@ bool queue_receive_base::start_prepared() noexcept {
         result_ = -EMSGSIZE;
         return true;
     }
+    if (data_ == nullptr) { // never tried: it would cost a message
+        result_ = -EFAULT;
+        return true;
+    }
     return start_slow(block_->in);
 }
 

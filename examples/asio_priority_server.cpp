@@ -6,20 +6,24 @@
 //
 //     asio_priority_server           the demonstration
 //     asio_priority_server PORT      serves 127.0.0.1:PORT until it is killed:  printf '9 now\n1 later\n' | nc 127.0.0.1 PORT
+//                                    (0 is a free one: it says which)
 #include <nowait/asio.hpp>
 #include <nowait/nowait.hpp>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <asio.hpp>
+
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -62,7 +66,15 @@ asio::awaitable<void> read_requests(std::shared_ptr<connection> client, queue& r
 
 asio::awaitable<void> accept_clients(tcp::acceptor& acceptor, queue& requests) {
     for (;;) {
-        tcp::socket socket = co_await acceptor.async_accept(asio::use_awaitable);
+        asio::error_code error;
+        tcp::socket socket = co_await acceptor.async_accept(asio::redirect_error(asio::use_awaitable, error));
+        if (error == asio::error::operation_aborted || error == asio::error::bad_descriptor)
+            co_return; // closed
+        if (error) {   // no descriptors, say: those who have been let in may leave
+            asio::steady_timer pause(acceptor.get_executor(), 100ms);
+            co_await pause.async_wait(asio::use_awaitable);
+            continue;
+        }
         auto client = std::make_shared<connection>(std::move(socket));
         asio::co_spawn(acceptor.get_executor(), read_requests(std::move(client), requests), asio::detached);
     }
@@ -77,9 +89,13 @@ nowait::task<void> work(nowait::mqueue_channel<request> requests, int& done) {
         std::string answer = std::to_string(++done) + next->value.work + "\n";
         std::transform(answer.begin(), answer.end(), answer.begin(),
                        [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-        auto text = asio::buffer(answer);
-        auto sent = co_await asio::async_write(next->value.from->socket, text, nowait::use_task);
-        (void)sent; // a client that has gone does not stop the others
+        tcp::socket& to = next->value.from->socket;
+        auto sending = asio::async_write(to, asio::buffer(answer), nowait::use_task);
+        auto sent = co_await nowait::with_timeout(std::move(sending), 5s);
+        if (!sent) { // a client that has gone, or reads nothing, does not stop the others
+            asio::error_code ignored;
+            to.close(ignored);
+        }
     }
 }
 
@@ -105,12 +121,13 @@ asio::awaitable<void> demonstrate(tcp::endpoint where, queue& requests, nowait::
 } // namespace
 
 int main(int argc, char** argv) {
-    if (argc > 2 || (argc == 2 && std::string_view(argv[1]).starts_with("-"))) {
+    const std::string_view argument = argc == 2 ? argv[1] : "";
+    std::uint16_t port = 0;
+    const auto [end, bad] = std::from_chars(argument.data(), argument.data() + argument.size(), port);
+    if (argc > 2 || (argc == 2 && (bad != std::errc() || end != argument.data() + argument.size()))) {
         std::fprintf(stderr, "Usage: asio_priority_server [PORT]\n");
-        return argc == 2 && (std::string_view(argv[1]) == "-h" || std::string_view(argv[1]) == "--help") ? 0
-                                                                                                         : 2;
+        return argument == "-h" || argument == "--help" ? 0 : 2;
     }
-    const auto port = static_cast<unsigned short>(argc == 2 ? std::atoi(argv[1]) : 0);
     try {
         nowait::asio_runtime both;
         queue requests(both.get_executor(), 64);
@@ -118,6 +135,7 @@ int main(int argc, char** argv) {
         int done = 0;
         asio::co_spawn(both.get_executor(), accept_clients(acceptor, requests), asio::detached);
         if (argc == 2) {
+            std::fprintf(stderr, "serving 127.0.0.1:%u\n", unsigned{acceptor.local_endpoint().port()});
             auto ran = both.run(work(requests.native(), done));
             return ran ? 0 : 1;
         }

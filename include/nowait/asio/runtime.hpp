@@ -16,7 +16,7 @@ NOWAIT_BEGIN_ASIO_NAMESPACE
 ///     asio::io_context context;
 ///     nowait::asio_guest guest(context);
 ///     nowait::asio_readable_pipe in(context, std::move(pipe.reader));
-///     guest.spawn(some_task());
+///     auto running = guest.spawn(some_task());
 ///     context.run();
 ///
 /// One thread runs the io_context, the same as long as the guest lives: another one gets a std::system_error,

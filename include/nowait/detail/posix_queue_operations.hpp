@@ -93,8 +93,9 @@ struct queue_receive_description {
     std::size_t size;
 
     [[nodiscard]] bool try_now(loop& home, const inplace_stop_source& stop, outcome& out) const noexcept {
+        // No attempt with a null pointer: the kernel takes the message out before it finds that it cannot copy it.
         if (block == nullptr || !block->in.fast || block->owner != &home || home.budget <= 0 ||
-            stop.stop_requested()) [[unlikely]]
+            stop.stop_requested() || data == nullptr) [[unlikely]]
             return false;
         out.tried = true;
         out.size = direct_queue_receive(block->io_fd, data, size, out.priority);
