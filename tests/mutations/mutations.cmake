@@ -53,10 +53,9 @@ mutation(runtime/direction.cpp [[
         if (n != -EAGAIN && !broken("cancel"))
             result_ = n;]])
 
-# Of writes only: a driver that reads what is gone does no harm to the test program.
 mutation(runtime/direction.cpp [[
     if (where.work.pending && &where.waiters.front() == this) {]] [[
-    if (where.work.pending && &where.waiters.front() == this && !(where.work.write && broken("buffer"))) {]])
+    if (where.work.pending && &where.waiters.front() == this && !broken("buffer")) {]])
 
 # --- what is left behind -----------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nowait_test::programs {
@@ -178,11 +179,17 @@ private:
     void expect(const std::string& what, std::uint64_t counted, std::uint64_t least, std::uint64_t most);
     void check_file(actor_state& me);
     /// The operation has ended: no driver works on its memory any more.
-    void check_let_go(const void* data, std::size_t size);
+    [[nodiscard]] bool check_let_go(const void* data, std::size_t size);
+    /// Of a file's buffer. If one does, the run has failed: what it works on stays until the end, so that nothing else breaks.
+    void check_let_go(std::string& buffer) {
+        if (!check_let_go(buffer.data(), buffer.size()))
+            lent_.push_back(std::move(buffer));
+    }
     /// With a small budget an operation may begin later than its turn came.
     [[nodiscard]] bool exact() const noexcept { return program_.budget > 1000; }
 
     const program& program_;
+    std::vector<std::string> lent_; // outlives the drivers
     int parcels_ = 0;
     int frames_ = 0;
     std::uint64_t jobs_run_ = 0;

@@ -204,13 +204,16 @@ void run::check_file(actor_state& me) {
         complain("a file gives other bytes than it holds");
 }
 
-void run::check_let_go(const void* data, std::size_t size) {
+bool run::check_let_go(const void* data, std::size_t size) {
     for (std::size_t i = 0; i < sim_.runtimes(); ++i) {
         const auto& driver = static_cast<const nowait::detail::simulated_driver&>(
             sim_.world().runtime_at(i).get_loop().waits());
-        if (driver.works_on(data, size))
+        if (driver.works_on(data, size)) {
             complain("a driver works on a buffer whose operation has ended");
+            return false;
+        }
     }
+    return true;
 }
 
 } // namespace nowait_test::programs
