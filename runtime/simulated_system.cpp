@@ -233,7 +233,7 @@ int simulated_system::open(const char* path, int flags, unsigned) noexcept {
             !world_.workers.wait([&partners, seen = partners] { return partners != seen; })) {
             (void)(reads ? p.ring.drop_reader() : p.ring.drop_writer());
             world_.edge(p, POLLIN | POLLOUT);
-            return static_cast<int>(logged(call::open, -1, -EINTR));
+            return static_cast<int>(logged(call::open, -1, world_.workers.why_not()));
         }
         if (reads && waits && alone)
             writers_seen = ~std::uint64_t{0}; // there was a writer
@@ -735,7 +735,7 @@ long simulated_system::queue_receive_waiting(int queue, void* data, std::size_t 
             return logged(call::other, queue, n);
         const description d = description_of(queue);
         if (!world_.workers.wait([&q = *d->queue()] { return q.messages != 0; }))
-            return logged(call::other, queue, -EINTR);
+            return logged(call::other, queue, world_.workers.why_not());
     }
 }
 

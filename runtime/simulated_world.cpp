@@ -194,7 +194,12 @@ int simulated_workers::start(worker_body& body) noexcept {
     return 0;
 }
 
+int simulated_workers::why_not() const noexcept {
+    return ending_ ? -EIO : -EINTR;
+}
+
 void simulated_workers::end() noexcept {
+    ending_ = true;
     for (;;) {
         const auto waits =
             std::find_if(workers_.begin(), workers_.end(), [](const auto& e) { return bool(e->over); });

@@ -51,6 +51,8 @@ public:
     explicit simulated_workers(simulated_world& in) noexcept : world_(in) {}
     /// No runtime is left: jobs that still wait in a call are interrupted, until they return.
     void end() noexcept;
+    /// What a call says whose wait() was in vain. At the end a job that makes its call again after EINTR has to hear of another reason.
+    [[nodiscard]] int why_not() const noexcept;
 
     [[nodiscard]] time_point now() noexcept override;
     [[nodiscard]] int start(worker_body& body) noexcept override;
@@ -92,6 +94,7 @@ private:
     std::vector<std::unique_ptr<entry>> workers_;
     std::uint64_t started_ = 0;
     std::uint32_t changes_ = 0;
+    bool ending_ = false;
 };
 
 class simulated_world {

@@ -1,5 +1,6 @@
 // Calls of the simulated system that wait, on the simulated workers: openings of FIFOs and blocked receivers of queues.
 #include "catch.hpp"
+#include "child_process.hpp"
 #include "runtime/simulated_world.hpp"
 
 #include <nowait/blocking.hpp>
@@ -149,6 +150,31 @@ TEST_CASE("a call that nothing will end is a deadlock, and the end of the simula
     REQUIRE(sim.system().make_fifo("/dead", 0600) == 0);
     const auto ran = sim.run(opens(sim, "/dead", O_WRONLY));
     CHECK((!ran && ran.error() == std::errc::resource_deadlock_would_occur));
+}
+
+TEST_CASE("a job that cannot be interrupted returns at the end of the simulation") {
+    // Its frame may have been lent to it, and stays: so in a child, which ends without anybody looking.
+    const auto end = nowait_test::in_child([] {
+        bool returned = false;
+        {
+            simulation sim({.explain = false});
+            if (sim.system().make_fifo("/dead", 0600) != 0)
+                return 1;
+            auto ran = sim.run([](simulation& in, bool& out) -> task<> {
+                auto call = [&in, &out] {
+                    while (in.system().open("/dead", O_WRONLY, 0) == -EINTR) {
+                    }
+                    out = true;
+                };
+                auto what = nowait::blocking(call).account(nowait::work_account::unbounded);
+                (void)co_await std::move(what);
+            }(sim, returned));
+            if (ran)
+                return 2;
+        }
+        return returned ? 0 : 3;
+    });
+    CHECK(end.exit_code == 0);
 }
 
 TEST_CASE("runs with calls that wait are the same each time") {
