@@ -22,9 +22,9 @@ std::uint64_t punted() {
 }
 
 /// Waits until a worker of this process is blocked in mq_receive.
-bool worker_blocks() {
+bool worker_blocks(int looks = 20'000) {
     const std::string tasks = "/proc/self/task/";
-    for (int i = 0; i < 20'000; ++i) {
+    for (int i = 0; i < looks; ++i) {
         DIR* const list = ::opendir(tasks.c_str());
         bool found = false;
         while (const dirent* const entry = ::readdir(list)) {
@@ -300,8 +300,9 @@ TEST_CASE("a runtime destroyed over a dedicated receiver waits for its worker") 
         auto waiting = runs.spawn(receive_into(queue, out));
         waiting.detach();
         REQUIRE(runs.get_loop().enter() == 0);
-        while (!worker_blocks())
+        do
             runs.get_loop().run_until_idle(std::chrono::steady_clock::now() + 1ms);
+        while (!worker_blocks(1));
         runs.get_loop().leave();
     }
     CHECK(!out.done);
