@@ -88,7 +88,6 @@ public:
     }
     void enqueue(receive_waiter& reader) noexcept {
         readers_.push_back(reader);
-        acquire();
         mutex_.unlock();
     }
     [[nodiscard]] bool withdraw(receive_waiter& reader) noexcept {

@@ -167,6 +167,20 @@ public:
         mutex_.unlock();
         return sent;
     }
+    /// The same, and also if a receiver waits on the loop of this thread. Not inlined: there is more to it.
+    [[nodiscard, gnu::noinline]] bool send_or_hand_over(T& value, unsigned priority, loop& here) noexcept {
+        const std::uint64_t now = clock();
+        const lock_scope scope(mutex_);
+        if (send_gate_ == 0)
+            return queue_.try_push(value, priority, 0, now);
+        if (send_gate_ != someone_waits || receivers_.empty() || &receivers_.front().home() != &here)
+            return false;
+        receive_waiter& receiver = receivers_.pop_front();
+        receiver.slot_.fill(std::move(value), priority);
+        here.post(receiver); // runs when this turn is over
+        open_send_gate();
+        return true;
+    }
     /// Receives if that is simple: there is a message, and nobody waits to send.
     [[nodiscard, gnu::always_inline]] bool receive_at_once(landing& into) noexcept {
         const std::uint64_t now = clock();
@@ -201,7 +215,6 @@ public:
         place(senders_, sender);
         send_gate_ |= someone_waits;
         receive_gate_ |= someone_waits;
-        acquire();
         mutex_.unlock();
     }
     /// Ends a reservation. `value`: its message, or nullptr for a place that is given back. Returns 0, or EPIPE: what was queued
@@ -212,7 +225,6 @@ public:
     void enqueue(receive_waiter& receiver) noexcept {
         place(receivers_, receiver);
         send_gate_ |= someone_waits;
-        acquire();
         mutex_.unlock();
     }
 
@@ -374,6 +386,11 @@ private:
     [[nodiscard]] send_waiter* first_with_message() noexcept;
     void refill(loop* here, wake_list& wakes, std::uint64_t now) noexcept;
     void notify(loop* here, wake_list& wakes) noexcept;
+    /// A receiver that waited has been served.
+    void open_send_gate() noexcept {
+        if (receivers_.empty() && senders_.empty())
+            send_gate_ &= ~someone_waits;
+    }
     void reset_gates() noexcept {
         const unsigned closed = closed_ ? is_closed : 0;
         const bool sender = !senders_.empty();
@@ -423,7 +440,7 @@ bool message_core<T, Sync, Index, Order, Front>::send_now(T* value, unsigned pri
             receive_waiter& receiver = receivers_.pop_front();
             receiver.slot_.fill(std::move(*value), priority);
             wake(receiver, here, wakes);
-            reset_gates();
+            open_send_gate();
             return over(0);
         }
         const bool its_turn = senders_.empty() || urgency > senders_.front().urgency();

@@ -33,10 +33,13 @@ public:
         if (deferred_) {
             cancelled_ = true; // it is about to run, and sees it
         } else if (core_->withdraw(self())) {
+            queued_ = false;
             self().set_code(ECANCELED);
             this->complete_later();
         }
     }
+    /// For whoever keeps a handle of the channel until the operation has been destroyed: it needs no reference of its own.
+    void rely_on_handle() noexcept { pins_ = false; }
     /// Of several waiters the most urgent goes first; equals go in the order of their coming.
     [[nodiscard]] unsigned urgency() const noexcept { return urgency_; }
 
@@ -46,10 +49,10 @@ protected:
 
     /// For destructors.
     void let_go() noexcept {
-        if (!pinned_)
-            return;
-        static_cast<void>(core_->withdraw(self())); // still queued only if its runtime is being destroyed
-        core_->release();
+        if (queued_) [[unlikely]] // its runtime is being destroyed
+            static_cast<void>(core_->withdraw(self()));
+        if (pinned_)
+            core_->release();
     }
 
     /// For start(). True: over.
@@ -62,6 +65,7 @@ protected:
             return try_or_wait();
         this->home().counters_of(operation_kind::channel).budget_yields.add();
         deferred_ = true;
+        pin();
         this->run = &run_deferred;
         this->home().post(*this);
         return false;
@@ -73,17 +77,25 @@ protected:
 
     Core* core_;
     unsigned urgency_;
-    bool pinned_ = false;   // holds a reference to the channel: it waits, or has waited
+    bool pins_ = true;      // holds a reference to the channel while it waits,
+    bool pinned_ = false;   // and has begun to
+    bool queued_ = false;   // its loop has not heard of its outcome yet
     bool deferred_ = false; // stands in the ready queue because the turn's budget was spent
     bool cancelled_ = false;
 
 private:
     [[nodiscard]] Derived& self() noexcept { return static_cast<Derived&>(*this); }
 
+    void pin() noexcept {
+        if (pins_ && !std::exchange(pinned_, true))
+            core_->acquire();
+    }
     /// With the channel's lock, which it gives back.
     void wait() noexcept {
         this->home().counters_of(operation_kind::channel).armed.add();
-        pinned_ = true;
+        this->run = &run_settled;
+        queued_ = true;
+        pin();
         core_->enqueue(self());
         // Another thread may have chosen it by now; its loop, which is this thread's, has not run it yet.
         this->listen_for_stop([](stop_hook& hook) noexcept {
@@ -104,11 +116,14 @@ private:
     static void run_deferred(ready_node& node) noexcept {
         auto& op = static_cast<message_operation&>(node);
         op.deferred_ = false;
-        op.run = [](ready_node& n) noexcept {
-            static_cast<message_operation&>(n).operation_base::complete();
-        };
         if (op.cancelled_ || op.stop_requested() ? op.end_with(ECANCELED) : op.try_or_wait())
             op.operation_base::complete();
+    }
+    /// Whoever has settled it has nothing more to do with it.
+    static void run_settled(ready_node& node) noexcept {
+        auto& op = static_cast<message_operation&>(node);
+        op.queued_ = false;
+        op.operation_base::complete();
     }
 };
 
@@ -153,6 +168,11 @@ struct message_send_description {
                                 core->send_at_once(*value, priority));
     }
     [[nodiscard, gnu::always_inline]] static result<void> value_of(outcome) noexcept { return {}; }
+    /// The same, and also if a receiver waits on `home`: for adaptors, who spare an operation by it.
+    [[nodiscard]] bool try_or_hand_over(loop& home, const inplace_stop_source& stop) const noexcept {
+        return settle(home, charged(home, stop) && core != nullptr && priority < Core::levels &&
+                                core->send_or_hand_over(*value, priority, home));
+    }
 };
 
 template <class Core>
@@ -222,6 +242,19 @@ struct message_receive_description {
         return settle(home, charged(home, stop) && core != nullptr && core->receive_at_once(into));
     }
     [[nodiscard, gnu::always_inline]] static value_type value_of(outcome& got) noexcept { return got.take(); }
+    /// The same, and also if senders wait: for adaptors, who spare an operation by it. An error says that nothing was done.
+    [[nodiscard]] value_type try_all(loop& home, const inplace_stop_source& stop) const noexcept {
+        outcome landing;
+        if (try_now(home, stop, landing))
+            return landing.take();
+        typename Core::slot slot;
+        slot.code = EAGAIN;
+        const bool may = charged(home, stop) && core != nullptr;
+        if (may)
+            static_cast<void>(core->receive_now(slot, &home, false));
+        static_cast<void>(settle(home, may && slot.code == 0));
+        return slot.take();
+    }
 };
 
 template <class Core>
