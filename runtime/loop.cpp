@@ -154,7 +154,7 @@ void loop::flush_outbox() noexcept {
 struct loop_parts {
     timer_wheel timers;
     list<promise_base> roots;
-    list<outside_operation> outside_operations;
+    list<outside_holder> outside_holders;
     list<direction> unproved;
     std::vector<descriptor*> descriptors; // by number
 };
@@ -565,13 +565,11 @@ bool loop::rest(clock::time_point& until) noexcept {
     return !mailbox_->stop_requested_.load() || root_stop_.stop_requested();
 }
 
-list<outside_operation>& loop::outside_operations() noexcept {
-    return parts_->outside_operations;
+list<outside_holder>& loop::outside_holders() noexcept {
+    return parts_->outside_holders;
 }
 
-loop_visit::loop_visit(loop& on) noexcept {
-    if (!on.outside_)
-        return; // in a pass: the turn has its own budget
+void loop_visit::enter(loop& on) noexcept {
     on.budget = on.budget_per_turn_;
     on.clock_read_ = false;
     entered_ = true;
@@ -579,9 +577,7 @@ loop_visit::loop_visit(loop& on) noexcept {
     outer_loop_ = std::exchange(current_loop, &on);
 }
 
-loop_visit::~loop_visit() {
-    if (!entered_)
-        return;
+void loop_visit::leave() noexcept {
     frame_pool::exchange_current(outer_frames_);
     current_loop = outer_loop_;
 }
@@ -636,9 +632,9 @@ void loop::destroy_frames() noexcept {
         leaf = parent;
     }
     live = 0;
-    while (!parts_->outside_operations.empty()) {
-        outside_operation& waiting = parts_->outside_operations.pop_front();
-        waiting.abandon(waiting);
+    while (!parts_->outside_holders.empty()) {
+        outside_holder& waiting = parts_->outside_holders.pop_front();
+        waiting.abandon_one(waiting);
         ready_head_ = nullptr;
         ready_tail_ = &ready_head_;
     }

@@ -29,25 +29,26 @@ public:
     asio_channel_object(asio_core& core, Channel&& with) : asio_object(core), handle(std::move(with)) {}
     const Channel handle;
 
+    /// Whether the last operation of its kind had to wait: then the next one does not try before it is made, for that would be
+    /// one attempt too many. On the loop's thread.
+    template <class Kind>
+    [[nodiscard]] bool waits() const noexcept {
+        return Kind::sends ? sends_wait_ : receives_wait_;
+    }
+    template <class Kind>
+    void expect(bool wait) noexcept {
+        (Kind::sends ? sends_wait_ : receives_wait_) = wait;
+    }
+
 private:
+    bool sends_wait_ = false;
+    bool receives_wait_ = false;
     void close_handle() noexcept override {}
 };
 
-// The rules of an awaited attempt hold for one that is made before there is an operation: it costs budget, and counts.
-[[nodiscard]] inline bool may_try(const detail::loop& home) noexcept {
-    return home.budget > 0 && !home.stopped();
-}
-template <class Outcome>
-[[nodiscard]] bool tried(detail::loop& home, const Outcome& outcome) noexcept {
-    if (!outcome && outcome.error().value() == EAGAIN)
-        return false;
-    home.charge(0);
-    home.counters_of(operation_kind::channel).inline_completions.add();
-    return true;
-}
-
 template <class Channel>
 struct send_kind {
+    static constexpr bool sends = true;
     using object = asio_channel_object<Channel>;
     using value_type = typename Channel::value_type;
     using description = decltype(std::declval<const Channel&>().send(std::declval<value_type&>()));
@@ -62,14 +63,9 @@ struct send_kind {
             return to.handle.send(value);
     }
     [[nodiscard]] std::optional<std::tuple<error_code>> try_first(object& to, detail::loop& home) noexcept {
-        if (!may_try(home))
+        if (!describe(to).try_or_hand_over(home, home.root_stop()))
             return std::nullopt;
-        result<void> sent;
-        if constexpr (requires { to.handle.try_send(value, priority); })
-            sent = to.handle.try_send(value, priority);
-        else
-            sent = to.handle.try_send(value);
-        return tried(home, sent) ? std::optional(arguments(sent)) : std::nullopt;
+        return std::tuple(error_code());
     }
     [[nodiscard]] static std::tuple<error_code> arguments(const result<void>& sent) noexcept {
         return {sent ? error_code() : channel_error(sent.error())};
@@ -79,6 +75,7 @@ struct send_kind {
 
 template <class Channel>
 struct receive_kind {
+    static constexpr bool sends = false;
     using object = asio_channel_object<Channel>;
     using description = decltype(std::declval<const Channel&>().receive());
     using received_type = typename description::value_type::value_type;
@@ -88,10 +85,8 @@ struct receive_kind {
     [[nodiscard]] static description describe(object& from) noexcept { return from.handle.receive(); }
     [[nodiscard]] static std::optional<std::tuple<error_code, received_type>> try_first(object& from,
                                                                                         detail::loop& home) {
-        if (!may_try(home))
-            return std::nullopt;
-        auto got = from.handle.try_receive();
-        if (!tried(home, got))
+        auto got = describe(from).try_all(home, home.root_stop());
+        if (!got)
             return std::nullopt;
         return arguments(std::move(got));
     }
@@ -211,7 +206,8 @@ private:
     }
     template <class Token, class Signature, class Kind>
     auto start(Token& token, Kind kind) {
-        return net::async_initiate<Token, Signature>(initiate_operation<Executor>(shared(), executor_), token,
+        asio_object& with = shared();
+        return net::async_initiate<Token, Signature>(initiate_operation<Executor>(with, executor_), token,
                                                      std::move(kind));
     }
 

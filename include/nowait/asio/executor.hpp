@@ -42,39 +42,64 @@ inline constexpr bool is_default_allocator = false;
 template <class Any>
 inline constexpr bool is_default_allocator<std::allocator<Any>> = true;
 
+/// Memory for one T: without an allocator of its own, and on the loop's thread, one of the core's blocks.
+template <class T, class Allocator>
+class recycled_memory {
+    using otherwise = memory_for<Allocator, T>;
+    static constexpr bool has_block = is_default_allocator<Allocator> &&
+                                      sizeof(T) <= asio_core::large_blocks::block_size &&
+                                      alignof(T) <= alignof(std::max_align_t);
+    [[nodiscard]] static auto& blocks(asio_core& core) noexcept {
+        if constexpr (sizeof(T) <= asio_core::small_blocks::block_size)
+            return core.small;
+        else
+            return core.large;
+    }
+
+public:
+    [[nodiscard]] static void* take(asio_core& core, const Allocator& allocator, bool on_loop) {
+        if (has_block && on_loop)
+            return blocks(core).take();
+        auto from = otherwise::of(allocator);
+        return from.allocate(1);
+    }
+    /// With what take() was given.
+    static void give_back(asio_core& core, const Allocator& allocator, bool on_loop, T* destroyed) noexcept {
+        if (has_block && on_loop) {
+            blocks(core).give_back(destroyed);
+            return;
+        }
+        auto to = otherwise::of(allocator);
+        to.deallocate(destroyed, 1);
+    }
+};
+
 /// A function on its way to the loop. `counted`: it comes from another thread, and is work of the io_context meanwhile.
 template <class Function, class Allocator>
 class executed_function final : public detail::posted_base {
-    using memory = memory_for<Allocator, executed_function>;
+    using memory = recycled_memory<executed_function, Allocator>;
 
 public:
-    static executed_function* make(asio_core& core, Function&& function, const Allocator& allocator,
-                                   bool counted) {
-        void* block = nullptr;
-        if (cached(counted)) {
-            block = core.blocks.take();
-        } else {
-            auto from = memory::of(allocator);
-            block = from.allocate(1);
-        }
-        return ::new (block) executed_function(core, std::move(function), allocator, counted);
+    /// `parts`: what the function is made of, in its place.
+    template <class... Parts>
+    static executed_function* make(asio_core& core, const Allocator& allocator, bool counted,
+                                   Parts&&... parts) {
+        void* const block = memory::take(core, allocator, !counted);
+        return ::new (block) executed_function(core, allocator, counted, std::forward<Parts>(parts)...);
     }
     /// Its memory goes back before the function is called.
     void destroy() noexcept {
         asio_core& core = core_;
-        if (cached(counted_)) {
-            this->~executed_function();
-            core.blocks.give_back(this);
-        } else {
-            auto to = memory::of(allocator_);
-            this->~executed_function();
-            to.deallocate(this, 1);
-        }
+        const Allocator allocator = allocator_;
+        const bool on_loop = !counted_;
+        this->~executed_function();
+        memory::give_back(core, allocator, on_loop, this);
     }
 
 private:
-    executed_function(asio_core& core, Function&& function, const Allocator& allocator, bool counted)
-        : core_(core), function_(std::move(function)), allocator_(allocator), counted_(counted) {
+    template <class... Parts>
+    executed_function(asio_core& core, const Allocator& allocator, bool counted, Parts&&... parts)
+        : core_(core), function_{std::forward<Parts>(parts)...}, allocator_(allocator), counted_(counted) {
         invoke = [](detail::posted_base& node) noexcept {
             auto& self = static_cast<executed_function&>(node);
             asio_core& to = self.core_;
@@ -93,12 +118,6 @@ private:
             if (was_counted)
                 to.work_finished();
         };
-    }
-
-    /// Without an allocator of its own, and made on the loop's thread.
-    [[nodiscard]] static bool cached(bool counted) noexcept {
-        return is_default_allocator<Allocator> && sizeof(executed_function) <= block_cache::block_size &&
-               alignof(executed_function) <= alignof(std::max_align_t) && !counted;
     }
 
     asio_core& core_;
@@ -169,10 +188,13 @@ public:
                 return;
             }
         }
-        if (!here)
-            core_->work_started();
         using node = asio_detail::executed_function<kept, Allocator>;
-        node* const made = node::make(*core_, kept(std::forward<Function>(function)), allocator_, !here);
+        if (here) {
+            core_->post_here(*node::make(*core_, allocator_, false, std::forward<Function>(function)));
+            return;
+        }
+        core_->work_started();
+        node* const made = node::make(*core_, allocator_, true, std::forward<Function>(function));
         if (!core_->send(*made)) { // over
             made->destroy();
             core_->work_finished();

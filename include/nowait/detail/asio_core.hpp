@@ -68,11 +68,11 @@ struct slot_allocator {
     handler_slot* slot;
 };
 
-/// Small blocks of one size for functions on their way to the loop, last in, first out: the allocator would be half of the
-/// price of a post. Used on the loop's thread.
+/// Blocks of one size, last in, first out: the allocator would be half of the price of a post. Used on the loop's thread.
+template <std::size_t Size>
 class block_cache {
 public:
-    static constexpr std::size_t block_size = 192;
+    static constexpr std::size_t block_size = Size;
 
     block_cache() = default;
     block_cache(const block_cache&) = delete;
@@ -166,12 +166,17 @@ public:
     /// To the ready queue, from any thread. Away from the loop's thread it is work of the io_context until arrived(). False:
     /// the runtime is over, and the node still the caller's.
     [[nodiscard]] bool send(detail::posted_base& node) noexcept {
-        node.run = &detail::run_posted;
         if (here()) {
-            loop_->post(node);
+            post_here(node);
             return true;
         }
+        node.run = &detail::run_posted;
         return box_->post(node);
+    }
+    /// The same on the loop's thread.
+    void post_here(detail::posted_base& node) noexcept {
+        node.run = &detail::run_posted;
+        loop_->post(node);
     }
     void work_started() const noexcept {
         if (!context_gone_.load(std::memory_order_relaxed))
@@ -200,8 +205,11 @@ public:
 
     /// Operations that wait.
     std::size_t waiting = 0;
-    /// For functions that are sent on this thread.
-    block_cache blocks;
+    /// For functions that are sent on this thread, and for operations that are made here.
+    using small_blocks = block_cache<192>;
+    using large_blocks = block_cache<448>;
+    small_blocks small;
+    large_blocks large;
 
     /// A handler has thrown, in a node of the loop: the exception leaves through run(), as Asio has it.
     void caught(std::exception_ptr error) noexcept {

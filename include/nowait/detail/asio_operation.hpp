@@ -9,9 +9,9 @@
 // Completion moves the handler out, gives the block back, and then calls the handler: in place if its executor runs on this
 // very thread (ours, or the io_context that hosts us), otherwise through its executor, which is kept busy meanwhile.
 //
-// Cancellation. The slot's handler (asio_canceller) and the operation point to each other, under a lock: the signal may be
-// emitted on any thread, and the slot may keep its handler for long after the operation has ended. It posts one node and does
-// nothing else. If the operation ends while the node is on its way, its end waits for the node. All our primitives are done or
+// Cancellation. The slot's handler (asio_canceller) and the operation's message point to each other, under a lock: the signal
+// may be emitted on any thread, and the slot may keep its handler for long after the operation has ended. It posts the message
+// and does nothing else. If the operation ends while the message is on its way, its end waits for it. All our primitives are done or
 // untouched, so every cancellation type (terminal, partial, total) asks for the same thing and is given it.
 #pragma once
 
@@ -45,102 +45,113 @@ NOWAIT_API inline detail::futex_lock cancel_lock;
 
 class asio_canceller;
 class asio_object;
+class asio_operation_base;
 
-class NOWAIT_API asio_operation_base : public detail::posted_base, public detail::outside_operation {
-public:
-    asio_operation_base(const asio_operation_base&) = delete;
-    asio_operation_base& operator=(const asio_operation_base&) = delete;
+/// Of an operation whose handler has a cancellation slot: what a cancel posts.
+struct cancel_message : detail::posted_base {
+    cancel_message(asio_core& core, asio_operation_base& op) noexcept;
 
-    struct object_link : detail::list_node {
-        asio_operation_base* of = nullptr;
-    };
-
-    /// On the loop's thread, while it waits.
-    void cancel() noexcept { cancel_(*this); }
-
-protected:
-    explicit asio_operation_base(asio_core& core, asio_object& object) noexcept
-        : core_(core), object_(&object) {
-        link_.of = this;
-        cancel_node_.of = this;
-        cancel_node_.invoke = [](detail::posted_base& node) noexcept {
-            static_cast<cancel_node&>(node).of->cancel_arrives();
-        };
-    }
-    ~asio_operation_base() { (void)let_canceller_go(); }
-
-    /// True: no cancel is on its way, and none will be.
-    [[nodiscard]] inline bool let_canceller_go() noexcept;
-    void cancel_arrives() noexcept {
-        cancel_arrived_ = true;
-        if (core_.over())
-            return;
-        if (ended_)
-            finish_(*this);
-        else if (waits_)
-            cancel_(*this);
-    }
-
-    friend class asio_canceller;
-    friend class asio_object;
-
-    asio_core& core_;
-    asio_object* object_;
-    object_link link_;
-    void (*cancel_)(asio_operation_base&) noexcept = nullptr;
-    void (*finish_)(asio_operation_base&) noexcept = nullptr;
-    bool has_slot_ = false;
-    bool waits_ = false;
-    bool ended_ = false; // its end waits for a cancel node
-    bool cancel_arrived_ = false;
-
-private:
-    struct cancel_node : detail::posted_base {
-        asio_operation_base* of = nullptr;
-    } cancel_node_;
-    asio_canceller* canceller_ = nullptr; // under cancel_lock
-    bool cancel_sent_ = false;            // under cancel_lock
+    asio_core& to;
+    asio_operation_base& of;
+    asio_canceller* from = nullptr; // under cancel_lock
+    bool sent = false;              // under cancel_lock
+    bool arrived = false;
 };
 
 /// What stands in a cancellation slot.
 class asio_canceller {
 public:
-    explicit asio_canceller(asio_operation_base& op) noexcept : op_(&op) { op.canceller_ = this; }
+    explicit asio_canceller(cancel_message& message) noexcept : message_(&message) { message.from = this; }
     asio_canceller(const asio_canceller&) = delete;
     asio_canceller& operator=(const asio_canceller&) = delete;
     ~asio_canceller() {
         detail::lock_scope held(cancel_lock);
-        if (op_ != nullptr)
-            op_->canceller_ = nullptr;
+        if (message_ != nullptr)
+            message_->from = nullptr;
     }
 
     void operator()(net::cancellation_type_t type) noexcept {
         if (type == net::cancellation_type::none)
             return;
         detail::lock_scope held(cancel_lock);
-        if (op_ != nullptr && !std::exchange(op_->cancel_sent_, true))
-            (void)op_->core_.send(
-                op_->cancel_node_); // refused: the runtime is over, and the operation with it
+        if (message_ != nullptr && !std::exchange(message_->sent, true))
+            (void)message_->to.send(*message_); // refused: the runtime is over, and the operation with it
     }
+    /// By the operation, under cancel_lock.
+    void forget() noexcept { message_ = nullptr; }
 
 private:
-    friend class asio_operation_base;
-    asio_operation_base* op_; // under cancel_lock
+    cancel_message* message_; // under cancel_lock
 };
 
-inline bool asio_operation_base::let_canceller_go() noexcept {
-    if (!has_slot_)
-        return true;
-    detail::lock_scope held(cancel_lock);
-    if (canceller_ != nullptr)
-        std::exchange(canceller_, nullptr)->op_ = nullptr;
-    return !cancel_sent_ || cancel_arrived_;
+/// What does not depend on handler and kind. `list_node`: its place in its object's list, while it waits.
+class NOWAIT_API asio_operation_base : public detail::posted_base, public detail::list_node {
+public:
+    asio_operation_base(const asio_operation_base&) = delete;
+    asio_operation_base& operator=(const asio_operation_base&) = delete;
+
+    // On the loop's thread, while it stands in the object's list:
+    void cancel() noexcept {
+        if (waits_)
+            cancel_inner();
+    }
+    /// The runtime is over: ends without calling the handler.
+    virtual void discard() noexcept = 0;
+
+    void cancel_arrives() noexcept {
+        if (core_.over())
+            return;
+        if (ended_)
+            finish();
+        else if (waits_)
+            cancel_inner();
+    }
+
+protected:
+    asio_operation_base(asio_core& core, asio_object& object) noexcept : core_(core), object_(&object) {}
+    ~asio_operation_base() { (void)let_canceller_go(); }
+
+    virtual void cancel_inner() noexcept = 0;
+    virtual void finish() noexcept = 0;
+
+    [[nodiscard]] bool cancel_arrived() const noexcept { return cancel_message_ && cancel_message_->arrived; }
+    /// True: no cancel is on its way, and none will be.
+    [[nodiscard]] bool let_canceller_go() noexcept {
+        if (!cancel_message_)
+            return true;
+        detail::lock_scope held(cancel_lock);
+        if (cancel_message_->from != nullptr)
+            std::exchange(cancel_message_->from, nullptr)->forget();
+        return !cancel_message_->sent || cancel_message_->arrived;
+    }
+
+    asio_core& core_;
+    asio_object* object_;
+    bool waits_ = false;
+    bool ended_ = false; // its end waits for a cancel that is on its way
+    std::optional<cancel_message> cancel_message_;
+};
+
+inline cancel_message::cancel_message(asio_core& core, asio_operation_base& op) noexcept : to(core), of(op) {
+    invoke = [](detail::posted_base& node) noexcept {
+        auto& self = static_cast<cancel_message&>(node);
+        self.arrived = true;
+        self.of.cancel_arrives();
+    };
 }
 
 /// What an I/O object of the adaptor and its operations share: counted, because operations may outlive the object.
-class NOWAIT_API asio_object {
+///
+/// Operations that wait keep it all together, by one reference: taken with the first, given back when the object is closed and
+/// the last one has gone. So one that waits costs no atomic instruction.
+class NOWAIT_API asio_object : public detail::outside_holder {
 public:
-    explicit asio_object(asio_core& core) noexcept : core_(core) { core_.acquire(); }
+    explicit asio_object(asio_core& core) noexcept : core_(core) {
+        abandon_one = [](detail::outside_holder& of) noexcept {
+            static_cast<asio_object&>(of).discard_one();
+        };
+        core_.acquire();
+    }
     asio_object(const asio_object&) = delete;
     asio_object& operator=(const asio_object&) = delete;
 
@@ -163,12 +174,25 @@ public:
         on_loop([](asio_object& self) noexcept {
             self.close_handle();
             self.cancel_waiting();
+            self.closed_here_ = true;
+            self.removed();
         });
         return true;
     }
 
     // On the loop's thread:
-    void add(asio_operation_base& waiting) noexcept { waiting_.push_back(waiting.link_); }
+    void add(asio_operation_base& waiting) noexcept {
+        if (!std::exchange(kept_, true)) {
+            acquire();
+            core_.get_loop().outside_holders().push_back(*this);
+        }
+        waiting_.push_back(waiting);
+    }
+    /// One that was added has been destroyed.
+    void removed() noexcept {
+        if (closed_here_ && waiting_.empty())
+            stop_keeping();
+    }
 
 protected:
     virtual ~asio_object() { core_.release(); }
@@ -207,11 +231,28 @@ private:
         release();
     }
     void cancel_waiting() noexcept {
-        waiting_.for_each([](asio_operation_base::object_link& link) { link.of->cancel(); });
+        waiting_.for_each([](asio_operation_base& each) { each.cancel(); });
+    }
+    void stop_keeping() noexcept {
+        if (!std::exchange(kept_, false))
+            return;
+        static_cast<detail::list_node&>(*this).unlink();
+        release();
+    }
+    /// By the loop's destructor, which has taken this out of its list, until it stays out.
+    void discard_one() noexcept {
+        if (waiting_.empty()) {
+            stop_keeping();
+            return;
+        }
+        core_.get_loop().outside_holders().push_back(*this);
+        waiting_.front().discard();
     }
 
     asio_core& core_;
-    detail::list<asio_operation_base::object_link> waiting_;
+    detail::list<asio_operation_base> waiting_;
+    bool kept_ = false;        // by them; and it stands in the loop's list
+    bool closed_here_ = false; // the close has come to the loop's thread
     detail::real_sync::atomic<unsigned> references_{1};
     detail::real_sync::atomic<bool> open_{true};
 };
@@ -305,7 +346,7 @@ class asio_operation final : public asio_operation_base {
     using tracked_executor = std::decay_t<decltype(net::prefer(std::declval<executor_type>(),
                                                                net::execution::outstanding_work.tracked))>;
     using allocator_type = net::associated_allocator_t<Handler>;
-    using memory = memory_for<allocator_type, asio_operation>;
+    using memory = recycled_memory<asio_operation, allocator_type>;
     using inner_operation = typename Kind::description::operation;
 
 public:
@@ -315,16 +356,18 @@ public:
         if (core.here()) {
             const detail::loop_visit visiting(core.get_loop());
             if constexpr (tries_first<Kind>) {
-                if (auto arguments =
-                        kind.try_first(static_cast<typename Kind::object&>(object), core.get_loop())) {
-                    complete_at_once(core, executor, std::move(handler), std::move(*arguments));
-                    return;
+                auto& on = static_cast<typename Kind::object&>(object);
+                if (!on.template waits<Kind>()) {
+                    if (auto arguments = kind.try_first(on, core.get_loop())) {
+                        complete_at_once(core, executor, std::move(handler), std::move(*arguments));
+                        return;
+                    }
                 }
             }
-            make(core, object, executor, std::move(kind), std::move(handler))->begin(&executor);
+            make(core, object, executor, std::move(kind), std::move(handler), true)->begin(&executor);
             return;
         }
-        asio_operation* const made = make(core, object, executor, std::move(kind), std::move(handler));
+        asio_operation* const made = make(core, object, executor, std::move(kind), std::move(handler), false);
         object.acquire();
         core.work_started();
         made->invoke = [](detail::posted_base& node) noexcept {
@@ -353,11 +396,6 @@ private:
         direct_ = runs_here(core, executor);
         if (!direct_)
             executor_.emplace(net::prefer(executor, net::execution::outstanding_work.tracked));
-        abandon = [](detail::outside_operation& op) noexcept { static_cast<asio_operation&>(op).discard(); };
-        cancel_ = [](asio_operation_base& op) noexcept {
-            static_cast<asio_operation&>(op).operation_.cancel();
-        };
-        finish_ = [](asio_operation_base& op) noexcept { static_cast<asio_operation&>(op).complete(true); };
     }
     ~asio_operation() {
         if (built_)
@@ -365,22 +403,22 @@ private:
     }
 
     static asio_operation* make(asio_core& core, asio_object& object, const IoExecutor& io, Kind&& kind,
-                                Handler&& handler) {
-        auto from = memory::of(net::get_associated_allocator(handler));
-        asio_operation* const block = from.allocate(1);
-        auto* const made = ::new (static_cast<void*>(block))
-            asio_operation(core, object, io, std::move(kind), std::move(handler));
+                                Handler&& handler, bool on_loop) {
+        void* const block = memory::take(core, net::get_associated_allocator(handler), on_loop);
+        auto* const made =
+            ::new (block) asio_operation(core, object, io, std::move(kind), std::move(handler));
+        made->made_on_loop_ = on_loop;
         auto slot = net::get_associated_cancellation_slot(made->handler_);
         if (slot.is_connected()) {
-            made->has_slot_ = true;
-            slot.template emplace<asio_canceller>(*made);
+            made->cancel_message_.emplace(core, *made);
+            slot.template emplace<asio_canceller>(*made->cancel_message_);
         }
         return made;
     }
 
     /// `initiated`: the object's executor, inside the initiating function; null when it was posted.
     void begin(const IoExecutor* initiated) noexcept {
-        if (cancel_arrived_) {
+        if (cancel_arrived()) {
             aborted_ = true;
             end_at_once(initiated);
             return;
@@ -388,6 +426,8 @@ private:
         ::new (static_cast<void*>(&operation_))
             inner_operation(kind_.describe(static_cast<typename Kind::object&>(*object_)));
         built_ = true;
+        if constexpr (requires { operation_.rely_on_handle(); })
+            operation_.rely_on_handle(); // the object's, which stays
         detail::loop& home = core_.get_loop();
         operation_.bind(
             home, home.root_stop(),
@@ -395,13 +435,15 @@ private:
                 static_cast<asio_operation*>(ended.context())->complete(true);
             },
             this);
-        if (operation_.start()) {
+        const bool ended = operation_.start();
+        if constexpr (tries_first<Kind>)
+            static_cast<typename Kind::object&>(*object_).template expect<Kind>(!ended);
+        if (ended) {
             end_at_once(initiated);
             return;
         }
         waits_ = true;
-        home.outside_operations().push_back(*this);
-        object_->acquire();
+        added_ = true;
         object_->add(*this);
         ++core_.waiting;
         core_.stir(); // what has been armed is to be submitted
@@ -411,26 +453,26 @@ private:
     template <class Arguments>
     static void complete_at_once(asio_core& core, const IoExecutor& io, Handler&& handler,
                                  Arguments&& arguments) {
-        bound_handler<Handler, Arguments> called{std::move(handler), std::move(arguments)};
-        const auto allocator = called.get_allocator();
+        using called = bound_handler<Handler, Arguments>;
 #if NOWAIT_ASIO_HAS_IMMEDIATE_EXECUTOR
         using immediate = net::associated_immediate_executor<Handler, IoExecutor>;
         if constexpr (!requires {
                           typename immediate::asio_associated_immediate_executor_is_unspecialised;
                       }) {
-            const auto there = immediate::get(called.handler, io); // a copy: the handler moves on
-            execute_on(there, std::move(called));
+            const auto there = immediate::get(handler, io); // a copy: the handler moves on
+            execute_on(there, called{std::move(handler), std::move(arguments)});
             return;
         }
 #endif
-        const auto executor = net::get_associated_executor(called.handler, io);
+        const auto executor = net::get_associated_executor(handler, io);
+        const auto allocator = net::get_associated_allocator(handler);
         if (runs_here(core, executor)) {
-            using node = executed_function<bound_handler<Handler, Arguments>, allocator_type>;
-            (void)core.send(*node::make(core, std::move(called), allocator, false));
+            using node = executed_function<called, allocator_type>;
+            core.post_here(*node::make(core, allocator, false, std::move(handler), std::move(arguments)));
         } else {
             execute_on(net::prefer(net::require(executor, net::execution::blocking.never),
                                    net::execution::allocator(allocator)),
-                       std::move(called));
+                       called{std::move(handler), std::move(arguments)});
         }
     }
 
@@ -486,8 +528,7 @@ private:
         asio_core& core = core_;
         if (!let_canceller_go()) { // its node is on its way here
             ended_ = true;
-            if (!static_cast<detail::list_node&>(*this).linked())
-                core.get_loop().outside_operations().push_back(*this);
+            stay_listed();
             return;
         }
         stop_waiting();
@@ -510,18 +551,20 @@ private:
 
     void stop_waiting() noexcept {
         static_cast<detail::list_node&>(*this).unlink();
-        if (!std::exchange(waits_, false))
-            return;
-        link_.unlink();
-        --core_.waiting;
-        object_->release();
+        if (std::exchange(waits_, false))
+            --core_.waiting;
     }
-    /// The runtime is over.
-    void discard() noexcept {
+    void stay_listed() noexcept {
+        if (std::exchange(added_, true) && detail::list_node::linked())
+            return;
+        object_->add(*this);
+    }
+    void cancel_inner() noexcept override { operation_.cancel(); }
+    void finish() noexcept override { complete(true); }
+    void discard() noexcept override {
         if (!let_canceller_go()) { // its node stands in a queue that is still to be emptied
-            if (!static_cast<detail::list_node&>(*this).linked())
-                core_.get_loop().outside_operations().push_back(*this);
-            cancel_arrived_ = true; // the queues are emptied before this list is
+            stay_listed();
+            cancel_message_->arrived = true; // the queues are emptied before this list is
             return;
         }
         stop_waiting();
@@ -529,9 +572,13 @@ private:
         destroy(net::get_associated_allocator(handler));
     }
     void destroy(const allocator_type& allocator) noexcept {
-        auto to = memory::of(allocator);
+        asio_core& core = core_;
+        asio_object* const keeper = added_ ? object_ : nullptr;
+        const bool on_loop = made_on_loop_;
         this->~asio_operation();
-        to.deallocate(this, 1);
+        memory::give_back(core, allocator, on_loop, this);
+        if (keeper != nullptr)
+            keeper->removed();
     }
 
     Kind kind_;
@@ -540,6 +587,8 @@ private:
     bool direct_ = false;
     bool aborted_ = false; // cancelled, or refused, before it was started
     bool built_ = false;
+    bool added_ = false; // to the object, which stays until this has been destroyed
+    bool made_on_loop_ = false;
     union {
         inner_operation operation_;
     };
@@ -558,13 +607,22 @@ public:
     void operator()(Handler&& handler, Kind&& kind) const {
         using kept_handler = std::decay_t<Handler>;
         using kept_kind = std::decay_t<Kind>;
-        kept_handler own(std::forward<Handler>(handler));
-        kept_kind what(std::forward<Kind>(kind));
-        asio_operation<kept_kind, kept_handler, Executor>::initiate(*object_, executor_, std::move(what),
-                                                                    std::move(own));
+        asio_operation<kept_kind, kept_handler, Executor>::initiate(
+            *object_, executor_, own<kept_kind>(std::forward<Kind>(kind)),
+            own<kept_handler>(std::forward<Handler>(handler)));
     }
 
 private:
+    /// What can be moved from is moved when it gets its place, once; of what cannot there is a copy.
+    template <class T>
+    static T&& own(T&& movable) noexcept {
+        return static_cast<T&&>(movable);
+    }
+    template <class T>
+    static T own(const T& lasting) {
+        return lasting;
+    }
+
     asio_object* object_;
     Executor executor_;
 };

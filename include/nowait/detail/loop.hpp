@@ -103,10 +103,11 @@ protected:
     ~loop_host() = default;
 };
 
-/// An operation whose memory is no frame's and no frame's member. While it waits it stands in the loop's list, and the loop's
-/// destructor takes it away when it takes the frames.
-struct outside_operation : list_node {
-    void (*abandon)(outside_operation&) noexcept = nullptr; ///< destroys it, with the operation in it
+/// Whoever has operations whose memory is no frame's and no frame's member. While there are some it stands in the loop's list, and
+/// the loop's destructor takes them away when it takes the frames.
+struct outside_holder : list_node {
+    /// Destroys one of them. Called, outside the list, until it has not put itself in again.
+    void (*abandon_one)(outside_holder&) noexcept = nullptr;
 };
 
 /// An operation that waits for a worker. While the work runs, it may refer to the frames.
@@ -240,7 +241,7 @@ public:
     /// It is being destroyed: what arrives now will not be run here.
     [[nodiscard]] bool ending() const noexcept { return ending_; }
     /// Operations that wait and are nobody's frame.
-    list<outside_operation>& outside_operations() noexcept;
+    list<outside_holder>& outside_holders() noexcept;
 
     [[nodiscard]] runtime_stats snapshot() const noexcept;
 
@@ -348,12 +349,21 @@ private:
 /// current one and has the budget of a turn.
 class NOWAIT_API loop_visit {
 public:
-    explicit loop_visit(loop& on) noexcept;
-    ~loop_visit();
+    explicit loop_visit(loop& on) noexcept {
+        if (on.outside()) // in a pass the turn has its own budget
+            enter(on);
+    }
+    ~loop_visit() {
+        if (entered_)
+            leave();
+    }
     loop_visit(const loop_visit&) = delete;
     loop_visit& operator=(const loop_visit&) = delete;
 
 private:
+    void enter(loop& on) noexcept;
+    void leave() noexcept;
+
     loop* outer_loop_ = nullptr;
     frame_pool* outer_frames_ = nullptr;
     bool entered_ = false;
