@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nowait/channel.hpp>
+#include <nowait/detail/asio_awaitable.hpp>
 #include <nowait/detail/asio_operation.hpp>
 #include <nowait/mqueue_channel.hpp>
 
@@ -164,7 +165,8 @@ public:
 
     /// Waits for room. Completes with (error_code). Errors: channel_closed; operation_aborted: nothing was sent;
     /// message_size; no_memory; bad_descriptor: moved from. With an error the message is destroyed. Cancellation: terminal,
-    /// partial and total, all with the effect of total.
+    /// partial and total, all with the effect of total. With use_awaitable, here and below, what need not wait does not suspend:
+    /// the coroutine goes on in its turn, within the turn's budget.
     template <class Token = typename default_token::type>
     auto async_send(value_type value, Token&& token = typename default_token::type()) {
         return start<Token, void(error_code)>(token, send_kind<Channel>{std::move(value)});
@@ -207,6 +209,12 @@ private:
     template <class Token, class Signature, class Kind>
     auto start(Token& token, Kind kind) {
         asio_object& with = shared();
+#if NOWAIT_ASIO_HAS_AWAITABLE
+        if constexpr (is_use_awaitable<std::decay_t<Token>>) {
+            if (in_turn(with) && !object_->template waits<Kind>())
+                return try_then_await<Signature>(&with, executor_, token, std::move(kind));
+        }
+#endif
         return net::async_initiate<Token, Signature>(initiate_operation<Executor>(with, executor_), token,
                                                      std::move(kind));
     }

@@ -74,6 +74,12 @@
 #define NOWAIT_ASIO_HAS_IMMEDIATE_EXECUTOR 0
 #endif
 
+#if defined(ASIO_HAS_CO_AWAIT) || defined(BOOST_ASIO_HAS_CO_AWAIT)
+#define NOWAIT_ASIO_HAS_AWAITABLE 1
+#else
+#define NOWAIT_ASIO_HAS_AWAITABLE 0
+#endif
+
 #if NOWAIT_ASIO_BOOST
 #define NOWAIT_ASIO_ABI asio_boost
 #else
