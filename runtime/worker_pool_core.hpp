@@ -94,13 +94,17 @@ public:
             }
             worker* const from = current_ != nullptr && &current_->in == &a ? current_ : nullptr;
             if (from != nullptr) {
+                const bool same_ration = what.rationed && from->rationed;
                 if ((from->children == 0 && a.parents + 1 >= a.maximum) ||
+                    (same_ration && from->rationed_children == 0 && a.rationed_parents + 1 >= a.ration) ||
                     (what.keyed && from->keyed && what.key == from->key)) {
                     a.refused.add();
                     return EDEADLK;
                 }
                 if (from->children++ == 0)
                     ++a.parents;
+                if (same_ration && from->rationed_children++ == 0)
+                    ++a.rationed_parents;
                 from->has_submitted = true;
                 what.submitter = from;
             }
@@ -316,9 +320,11 @@ private:
         job* running =
             nullptr; // only what can be signalled or abandoned: its end is announced under the lock
         time_point idle_until = never;
-        std::size_t children = 0; // submitted by its job, and not yet taken
-        std::uint64_t key = 0;    // of its job
+        std::size_t children = 0;          // submitted by its job, and not yet taken
+        std::size_t rationed_children = 0; // of these, if its job is rationed, those that are, too
+        std::uint64_t key = 0;             // of its job
         bool keyed = false;
+        bool rationed = false;
         bool idle = false;
         bool claimed = false;
         bool waking = true; // a new one is about to look
@@ -340,7 +346,8 @@ private:
         std::size_t workers = 0;
         std::size_t waking = 0;
         std::size_t queued = 0;
-        std::size_t parents = 0; // workers whose job has submitted work that still waits
+        std::size_t parents = 0;          // workers whose job has submitted work that still waits
+        std::size_t rationed_parents = 0; // the same of rationed jobs and rationed work
         unsigned numbered = 0;
         unsigned refusals = 0; // of new threads, in a row
         time_point create_again{};
@@ -456,6 +463,8 @@ private:
         auto& from = *static_cast<worker*>(std::exchange(what.submitter, nullptr));
         if (--from.children == 0)
             --a.parents;
+        if (what.rationed && from.rationed && --from.rationed_children == 0)
+            --a.rationed_parents;
     }
 
     /// Takes the first one of its key out of the table and gives its place there to the next. Returns: that one.
@@ -529,6 +538,7 @@ private:
         a.taken.add();
         w.busy = true;
         w.keyed = what.keyed;
+        w.rationed = what.rationed;
         w.key = what.key;
         if (what.interruptible || what.abandonable)
             w.running = &what;
@@ -561,6 +571,8 @@ private:
             forget_submitter(a, w);
             w.children = 0;
             --a.parents;
+            if (std::exchange(w.rationed_children, 0) != 0)
+                --a.rationed_parents;
         }
     }
     void forget_submitter(account& a, worker& w) noexcept {

@@ -81,6 +81,36 @@ TEST_CASE("with a maximum of 1 the ration is 1") {
     REQUIRE(ran == 3);
 }
 
+TEST_CASE("rationed work that would wait for its own ration is refused") {
+    world w(4);
+    int refused = 0;
+    int children = 0;
+    for (int i = 0; i < 2; ++i) { // both places
+        w.add([&] {
+            plain_job& child = w.add([&children] { ++children; });
+            const int error = w.pool->submit(child.with_ration());
+            REQUIRE((error == 0 || error == EDEADLK));
+            refused += error != 0 ? 1 : 0;
+            w.host.run(); // the other one begins, while this one waits
+            REQUIRE(w.pool->submit(w.add([&children] { ++children; })) == 0); // others are no matter
+        });
+        REQUIRE(w.pool->submit(w.jobs.back().with_ration()) == 0);
+    }
+    w.host.run();
+    REQUIRE(refused == 1);
+    REQUIRE(children == 3);
+    // What has ended is forgotten.
+    w.add([&] { REQUIRE(w.pool->submit(w.add([&children] { ++children; }).with_ration()) == 0); });
+    REQUIRE(w.pool->submit(w.jobs.back().with_ration()) == 0);
+    w.host.run();
+    REQUIRE(children == 4);
+
+    world narrow(2);
+    narrow.add([&] { REQUIRE(narrow.pool->submit(narrow.add([] {}).with_ration()) == EDEADLK); });
+    REQUIRE(narrow.pool->submit(narrow.jobs.back().with_ration()) == 0);
+    narrow.host.run();
+}
+
 TEST_CASE("that a ration is used up is told once until it has room again") {
     world w(4);
     auto round = [&w] {
