@@ -25,7 +25,7 @@
 // What runs under the lock: moves of T (nothrow), the destructor of a moved-from T, the lists. The size function, the memory,
 // the destruction of dropped messages and the wake-ups come before or after it.
 //
-// Life: all handles together hold one reference, each waiting operation holds one. The last handle ends whoever waits.
+// Life: all handles hold one reference, and so does each operation that waits, unless a handle is kept for it. The last handle ends all.
 #pragma once
 
 #include <nowait/config.hpp>
