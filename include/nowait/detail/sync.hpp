@@ -13,6 +13,16 @@
 
 #include <sys/single_threaded.h>
 
+// Not where ThreadSanitizer has to see it.
+#if defined(__x86_64__) && defined(__LP64__) && !defined(__SANITIZE_THREAD__)
+#define NOWAIT_PLAIN_INCREMENT 1
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#undef NOWAIT_PLAIN_INCREMENT
+#endif
+#endif
+#endif
+
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
 
@@ -161,12 +171,17 @@ private:
     Mutex& mutex_;
 };
 
-/// A number with one writer and any readers. A relaxed load and store compile to a plain increment; a reader sees some
-/// recent value and never a torn one. Compiled out, it keeps its place.
+/// A number with one writer and any readers: a reader sees some recent value and never a torn one. Compiled out, it keeps its
+/// place.
 class counter {
 public:
     [[gnu::always_inline]] void add([[maybe_unused]] std::uint64_t n = 1) noexcept {
-#if NOWAIT_COUNTERS
+#if !NOWAIT_COUNTERS
+#elif defined(NOWAIT_PLAIN_INCREMENT)
+        // g++ and clang make three instructions of a relaxed load, an addition and a relaxed store. This is the one that
+        // they would make of a plain variable; aligned words are never torn.
+        asm("addq %1, %0" : "+m"(value_) : "er"(n) : "cc");
+#else
         value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 #endif
     }
