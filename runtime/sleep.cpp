@@ -8,12 +8,11 @@ bool sleep_operation::start() noexcept {
     operation_counters& counts = home().counters_of(operation_kind::sleep);
     if (stop_requested())
         return true;
-    if (relative_)
-        timer_.deadline =
-            span_ == clock::duration::max() ? clock::time_point::max() : deadline_after(home().now(), span_);
-    const bool over = relative_
-                          ? span_ <= clock::duration::zero()
-                          : timer_.deadline != clock::time_point::max() && timer_.deadline <= home().now();
+    const clock::duration span = deadline.time_since_epoch();
+    const bool endless = deadline == clock::time_point::max();
+    if (relative_ && !endless)
+        deadline = deadline_after(home().now(), span);
+    const bool over = !endless && (relative_ ? span <= clock::duration::zero() : deadline <= home().now());
     if (over) {
         error_ = 0;
         if (home().budget > 0) {
@@ -26,14 +25,13 @@ bool sleep_operation::start() noexcept {
         return false;
     }
     waiting_ = true;
-    timer_.of = this;
-    timer_.on_expiry = [](timer_node& timer) noexcept {
-        sleep_operation& self = *static_cast<embedded_timer&>(timer).of;
+    on_expiry = [](timer_node& timer) noexcept {
+        auto& self = static_cast<sleep_operation&>(timer);
         self.waiting_ = false;
         self.error_ = 0;
         self.complete_later();
     };
-    home().add_timer(timer_);
+    home().add_timer(*this);
     counts.armed.add();
     listen_for_stop(
         [](stop_hook& hook) noexcept { static_cast<sleep_operation&>(from_hook(hook)).cancel(); });
@@ -44,7 +42,7 @@ void sleep_operation::cancel() noexcept {
     if (!waiting_)
         return; // it has expired: the result is on its way
     waiting_ = false;
-    home().remove_timer(timer_);
+    home().remove_timer(*this);
     complete_later();
 }
 

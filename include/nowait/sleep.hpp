@@ -31,15 +31,14 @@ struct yield_description {
     using value_type = void;
 };
 
-class NOWAIT_API sleep_operation final : public operation_base {
+class NOWAIT_API sleep_operation final : public operation_base, private timer_node {
 public:
-    explicit sleep_operation(const sleep_description& what) noexcept
-        : span_(what.span), relative_(what.relative) {
-        timer_.deadline = what.until;
+    explicit sleep_operation(const sleep_description& what) noexcept : relative_(what.relative) {
+        deadline = relative_ ? clock::time_point(what.span) : what.until;
     }
     ~sleep_operation() {
         if (waiting_) [[unlikely]]
-            home().remove_timer(timer_);
+            home().remove_timer(*this);
     }
 
     [[nodiscard]] bool start() noexcept;
@@ -51,10 +50,8 @@ public:
     }
 
 private:
-    struct embedded_timer : timer_node {
-        sleep_operation* of = nullptr;
-    } timer_;
-    clock::duration span_;
+    // Programs have these by the hundred thousand, so they are kept small: before start() `deadline` may be a span, and what
+    // follows lies in the padding of timer_node.
     bool relative_;
     bool waiting_ = false;
     int error_ = ECANCELED;
@@ -76,22 +73,22 @@ public:
 template <>
 class operation_awaiter<yield_description> {
 public:
-    operation_awaiter(promise_base& frame, yield_description) noexcept : frame_(frame) {}
+    operation_awaiter(promise_base&, yield_description) noexcept {}
     operation_awaiter(const operation_awaiter&) = delete;
     operation_awaiter& operator=(const operation_awaiter&) = delete;
 
     [[nodiscard]] bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<>,
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> self,
                        std::source_location where = std::source_location::current()) const noexcept {
-        frame_.home->counters_of(operation_kind::yield).armed.add();
-        frame_.where = where;
-        frame_.run = &promise_base::run_frame;
-        frame_.home->post(frame_);
+        promise_base& frame = self.promise();
+        loop& home = *frame.home;
+        home.counters_of(operation_kind::yield).armed.add();
+        frame.where = where;
+        frame.run = &promise_base::run_frame;
+        home.post(frame);
     }
     void await_resume() const noexcept {}
-
-private:
-    promise_base& frame_;
 };
 
 } // namespace detail

@@ -80,6 +80,10 @@ TEST_CASE("what does not fit the clock sleeps until it is stopped") {
     CHECK(slept(std::chrono::hours::max()) == 1000h);
     CHECK(slept(hours32(std::numeric_limits<int>::max())) == 1000h);
     CHECK(slept(std::chrono::years(1'000'000)) == 1000h);
+    // Thirds of a second: fewer than the clock's nanoseconds, and yet three of these times a billion are too many.
+    using thirds = std::chrono::duration<std::int64_t, std::ratio<1, 3>>;
+    CHECK(slept(thirds(9'480'000'000)) == 1000h);
+    CHECK(close_to(slept(thirds(6)), 2s));
     CHECK(slept(seconds_double(1e300)) == 1000h);
     CHECK(slept(seconds_double(std::numeric_limits<double>::infinity())) == 1000h);
     CHECK(slept(std::chrono::duration<std::uint64_t>(std::numeric_limits<std::uint64_t>::max())) == 1000h);

@@ -4,9 +4,12 @@
 #include <nowait/config.hpp>
 #include <nowait/detail/list.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <limits>
+#include <ratio>
 #include <type_traits>
 
 NOWAIT_BEGIN_NAMESPACE
@@ -22,7 +25,7 @@ public:
 };
 
 /// `from + span` without overflow, from any duration type: what does not fit is "never", what lies in the past is `from`,
-/// NaN is `from`. The comparisons are made in long double seconds only where the conversion could overflow.
+/// NaN is `from`.
 template <class Rep, class Period>
 [[nodiscard]] constexpr clock::time_point deadline_after(clock::time_point from,
                                                          std::chrono::duration<Rep, Period> span) noexcept {
@@ -31,8 +34,20 @@ template <class Rep, class Period>
         return from;
     // A hundred years is "never" for a clock that counts nanoseconds since boot, and far from its end.
     constexpr long double horizon_seconds = 100.0L * 366 * 86400;
-    if (duration<long double>(span).count() >= horizon_seconds)
+    if constexpr (std::integral<Rep>) {
+        // In the span's own units, no further than the conversion can multiply; a unit may be so small that every span of it
+        // lies before.
+        using factor = std::ratio_divide<Period, clock::period>;
+        constexpr long double horizon =
+            std::min(horizon_seconds * Period::den / Period::num,
+                     static_cast<long double>(std::numeric_limits<clock::rep>::max()) / factor::num - 1);
+        if constexpr (horizon < static_cast<long double>(std::numeric_limits<Rep>::max())) {
+            if (span.count() > static_cast<Rep>(horizon))
+                return clock::time_point::max();
+        }
+    } else if (duration<long double>(span).count() >= horizon_seconds) {
         return clock::time_point::max();
+    }
     auto whole = std::chrono::duration_cast<clock::duration>(span);
     if constexpr (!std::is_floating_point_v<Rep>) {
         if (whole < span) // a picosecond is not nothing: round up
