@@ -9,39 +9,45 @@ namespace detail {
 
 namespace {
 
-thread_local frame_pool* current_pool = nullptr;
+// Initial-exec: at every frame's birth and death it is read, and the general model of a shared library is a call. One word of the
+// few that libraries loaded later may have so.
+[[gnu::tls_model("initial-exec")]] thread_local frame_pool* current_pool = &frame_pool::none;
 
 } // namespace
+
+constinit frame_pool frame_pool::none;
 
 // Blocks are never smaller than a header and never over-aligned: GCC 12 allocates frames with the plain operator new.
 
 frame_pool* frame_pool::exchange_current(frame_pool* pool) noexcept {
-    return std::exchange(current_pool, pool);
+    frame_pool* const before = std::exchange(current_pool, pool != nullptr ? pool : &none);
+    return before != &none ? before : nullptr;
 }
 
-// The way of a frame that comes and goes: a leaf function, a dozen instructions.
-inline void* frame_pool::allocate_from(frame_pool* pool, std::size_t size) {
-    const std::size_t size_class = (size + sizeof(block) + grain - 1) / grain;
-    if (pool == nullptr || size_class >= classes) [[unlikely]]
-        return allocate_slowly(pool, size);
-    block* const b = pool->lists_[size_class];
+// The way of a frame that comes and goes: leaf functions, a dozen instructions each. The slow ways are tail calls.
+inline void* frame_pool::take_from(frame_pool& pool, std::size_t size_class) {
+    block* const b = pool.lists_[size_class];
     if (b == nullptr) [[unlikely]]
-        return allocate_slowly(pool, size);
+        return allocate_slowly(pool, size_class);
     block* const following = b->next();
-    __builtin_prefetch(following); // it may have come home from another CPU
-    pool->lists_[size_class] = following;
-    pool->cached_ -= size_class * grain;
-    pool->recycled.add();
+    __builtin_prefetch(following != nullptr ? following
+                                            : b); // of null it would be a walk through the page tables
+    pool.lists_[size_class] = following;
+    pool.cached_ -= size_class;
+    pool.recycled_.add();
     return b + 1;
 }
 
-void* frame_pool::allocate(std::size_t size) {
-    return allocate_from(current_pool, size);
+void* frame_pool::take(std::size_t size_class) {
+    return take_from(*current_pool, size_class);
 }
 
 void* frame_pool::allocate_on_any_thread(std::size_t size) {
-    if (current_pool != nullptr)
-        return allocate_from(current_pool, size);
+    const std::size_t size_class = class_of(size);
+    if (size_class >= classes)
+        return allocate_slowly(none, size_class);
+    if (current_pool != &none)
+        return take(size_class);
     // Blocks come home through `remote_`, from whichever thread: a retired pool waits for them.
     static thread_local struct keeper {
         frame_pool* pool = nullptr;
@@ -54,51 +60,56 @@ void* frame_pool::allocate_on_any_thread(std::size_t size) {
     } mine;
     if (mine.pool == nullptr && !mine.over)
         mine.pool = new frame_pool;
-    return allocate_from(mine.pool, size);
+    return take_from(mine.pool != nullptr ? *mine.pool : none, size_class);
 }
 
-void* frame_pool::allocate_slowly(frame_pool* pool, std::size_t size) {
-    const std::size_t size_class = (size + sizeof(block) + grain - 1) / grain;
-    const bool pooled = pool != nullptr && size_class < classes;
-    if (pooled && pool->remote_.load(std::memory_order_relaxed) != nullptr) {
-        pool->take_remote();
-        if (pool->lists_[size_class] != nullptr)
-            return allocate_from(pool, size);
+void* frame_pool::allocate_slowly(frame_pool& pool, std::size_t size_class) {
+    const bool pooled = &pool != &none;
+    if (pooled && pool.remote_.load(std::memory_order_relaxed) != nullptr) {
+        pool.take_remote();
+        if (pool.lists_[size_class] != nullptr)
+            return take_from(pool, size_class);
     }
-    // A block of one grain is mostly a posted function, which another CPU reads: one cache line, not parts of two.
-    auto* const b = static_cast<block*>(pooled && size_class == 1 ? std::aligned_alloc(grain, grain)
-                                        : pooled                  ? std::malloc(size_class * grain)
-                                                                  : std::malloc(size + sizeof(block)));
+    // A block of this size is mostly a posted function, which another CPU reads: one cache line, not parts of two.
+    constexpr std::size_t cache_line = 64;
+    const std::size_t bytes = size_class * grain;
+    auto* const b = static_cast<block*>(pooled && bytes == cache_line ? std::aligned_alloc(cache_line, bytes)
+                                                                      : std::malloc(bytes));
     if (b == nullptr)
         throw std::bad_alloc();
-    b->pool = pooled ? pool : nullptr;
-    b->size_class = pooled ? size_class : 0;
-    if (pool != nullptr)
-        pool->allocated.add();
-    if (pooled)
-        ++pool->owned_;
+    b->pool = pooled ? &pool : nullptr;
+    b->size_class = size_class;
+    if (pooled) {
+        pool.allocated_.add();
+        ++pool.owned_;
+    } else if (current_pool != &none) {
+        current_pool->allocated_.add(); // too large to be recycled
+    }
     return b + 1;
 }
 
 void frame_pool::deallocate(void* frame) noexcept {
     block* const b = static_cast<block*>(frame) - 1;
-    if (b->pool == nullptr) [[unlikely]]
-        std::free(b);
-    else if (b->pool == current_pool) [[likely]]
-        b->pool->free_local(b);
+    frame_pool* const pool = b->pool;
+    if (pool != current_pool || pool->cached_ + b->size_class > cached_max) [[unlikely]]
+        free_slowly(b);
     else
-        free_remotely(b);
+        pool->free_local(b);
 }
 
 inline void frame_pool::free_local(block* b) noexcept {
-    const std::size_t bytes = b->size_class * grain;
-    if (cached_ + bytes > cached_bytes_max) [[unlikely]] {
-        give_back(b);
-        return;
-    }
-    cached_ += bytes;
+    cached_ += b->size_class;
     b->next() = lists_[b->size_class];
     lists_[b->size_class] = b;
+}
+
+void frame_pool::free_slowly(block* b) noexcept {
+    if (b->pool == nullptr)
+        std::free(b);
+    else if (b->pool == current_pool)
+        b->pool->give_back(b);
+    else
+        free_remotely(b);
 }
 
 void frame_pool::give_back(block* b) noexcept {
@@ -137,7 +148,10 @@ void frame_pool::take_remote() noexcept {
     block* b = remote_.exchange(nullptr, std::memory_order_acquire);
     while (b != nullptr) {
         block* const following = b->next();
-        free_local(b);
+        if (cached_ + b->size_class > cached_max)
+            give_back(b);
+        else
+            free_local(b);
         b = following;
     }
 }

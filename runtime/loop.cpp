@@ -153,7 +153,6 @@ void loop::flush_outbox() noexcept {
 
 struct loop_parts {
     timer_wheel timers;
-    list<promise_base> roots;
     list<outside_holder> outside_holders;
     list<direction> unproved;
     std::vector<descriptor*> descriptors; // by number
@@ -180,10 +179,6 @@ bool loop::on_own_thread() const noexcept {
     return !bound_ || thread_ == static_cast<unsigned long>(::pthread_self());
 }
 
-list<promise_base>& loop::roots() noexcept {
-    return parts_->roots;
-}
-
 int loop::enter() noexcept {
     if (forked() || running_ || !on_own_thread())
         return EPERM;
@@ -205,6 +200,7 @@ void loop::cut_off() noexcept {
     for (loop* each = this; each != nullptr; each = each->outer_loop_) {
         each->ready_head_ = nullptr;
         each->ready_tail_ = &each->ready_head_;
+        each->pass_left_ = 0; // what this turn still posts is not for the child to run
         each->budget =
             INT_MIN /
             2; // no attempt in what is left of this turn: what is awaited waits, and control comes back
@@ -268,10 +264,14 @@ void loop::take_inbox() noexcept {
     }
 }
 
-void loop::run_transfers() noexcept {
-    // The one place that resumes coroutines. A chain of children that start and end goes round here, in constant stack.
+void promise_base::run_frame(ready_node& node) noexcept {
+    auto& frame = static_cast<promise_base&>(node);
+    frame.home->next = &frame;
+}
+
+/// The one place that resumes coroutines. A chain of children that start and end goes round here, in constant stack.
+inline void loop::run_transfers(promise_base* frame) noexcept {
     int left = transfers_per_turn;
-    promise_base* frame = std::exchange(next, nullptr);
     while (frame != nullptr) {
         if (--left < 0) [[unlikely]] {
             // A turn may not last for ever, even if it awaits nothing but children that end at once.
@@ -279,23 +279,24 @@ void loop::run_transfers() noexcept {
             post(*frame);
             return;
         }
-        frame->self.resume();
-        if (finished == nullptr) {
+        frame->self().resume();
+        if (!finished) {
             frame = std::exchange(next, nullptr);
             continue;
         }
-        promise_base& ended = *std::exchange(finished, nullptr);
-        promise_base* const parent = ended.parent;
+        finished = false;
+        promise_base& ended = *frame; // nobody else has run: what suspends comes back here
+        promise_base* const parent = ended.heir.first();
         if (parent != nullptr) {
-            ended.self.destroy();
-            parent->child = nullptr;
+            ended.self().destroy();
+            parent->awaits.clear();
             frame = parent;
             continue;
         }
-        frame_owner* const owner = ended.owner;
-        static_cast<list_node&>(ended).unlink();
+        frame_owner* const owner = ended.heir.second();
+        static_cast<list_node&>(ended).unlink_for_good();
         --live;
-        ended.self.destroy();
+        ended.self().destroy();
         owner->frame_ended(*owner);
         frame = std::exchange(next, nullptr);
     }
@@ -305,33 +306,66 @@ inline void loop::run_turn(ready_node& node) noexcept {
     budget = budget_per_turn_;
     clock_read_ = false;
     turns_.add();
-    node.run(node);
-    run_transfers();
+    if (node.run == &promise_base::run_frame) { // a frame itself: without the way through `next`
+        run_transfers(&static_cast<promise_base&>(node));
+    } else {
+        node.run(node);
+        run_transfers(std::exchange(next, nullptr));
+    }
     if (outbox_ != nullptr)
         flush_outbox();
 }
 
+/// Long turns: do not let 64 of them pass before looking outside. Reading the clock costs as much as a few yields, so while
+/// turns are short it is read once a pass, and the oftener the longer they get. True: the pass, which began at `began`, has
+/// lasted long enough.
+bool loop::pass_is_long(clock::time_point& began) noexcept {
+    constexpr auto long_enough = std::chrono::microseconds(100);
+    read_clock();
+    const auto before = std::exchange(last_look_, now_);
+    if (before == clock::time_point{}) {
+        began = now_;
+        return false;
+    }
+    const auto stretch = now_ - before;
+    if (stretch > long_enough / 2)
+        stride_ = std::max(stride_ / 4, 1);
+    else if (stretch < long_enough / 8)
+        stride_ = std::min(stride_ * 2, resumptions_per_look);
+    return now_ - began > long_enough;
+}
+
 void loop::run_ready() noexcept {
-    clock::time_point began{};
     pass_left_ = resumptions_per_look;
-    for (int i = 0; --pass_left_ >= 0 && ready_head_ != nullptr; ++i) {
-        ready_node& node = *ready_head_;
-        ready_head_ = node.next_ready;
-        if (ready_head_ == nullptr)
-            ready_tail_ = &ready_head_;
-        run_turn(node);
-        if (forked()) [[unlikely]]
-            return; // what this turn has posted is not for the child to run
-        // Long turns: do not let 64 of them pass before looking outside. Reading the clock costs as much as a few yields,
-        // so it is read on every 16th turn only.
-        if ((i & 15) == 15) {
-            read_clock();
-            if (began == clock::time_point{})
-                began = now_;
-            else if (now_ - began > std::chrono::microseconds(100))
+    // After a sleep nobody knows when the pass began: the first look at the clock is for that, and others have to follow.
+    clock::time_point began = last_look_;
+    const int stride_max = began == clock::time_point{} ? resumptions_per_look / 4 : resumptions_per_look;
+    int to_look = std::min(stride_, stride_max);
+    // The queue is taken as a whole, and what is posted meanwhile begins a new one: so the next node is known while one runs.
+    ready_node* batch = nullptr;
+    ready_node** batch_tail = nullptr;
+    while (--pass_left_ >= 0) {
+        if (batch == nullptr) {
+            if (ready_head_ == nullptr)
                 return;
+            batch = std::exchange(ready_head_, nullptr);
+            batch_tail = std::exchange(ready_tail_, &ready_head_);
+        }
+        ready_node& node = *batch;
+        batch = node.next_ready;
+        run_turn(node);
+        if (--to_look == 0) {
+            if (pass_is_long(began))
+                break;
+            to_look = std::min(stride_, stride_max);
         }
     }
+    if (batch == nullptr || forked()) // what the parent had ready is not for the child to run
+        return;
+    *batch_tail = ready_head_;
+    if (ready_head_ == nullptr)
+        ready_tail_ = batch_tail;
+    ready_head_ = batch;
 }
 
 void loop::look_outside() noexcept {
@@ -407,6 +441,7 @@ void loop::sleep(clock::time_point deadline) noexcept {
         return;
     driver_->wait(deadline);
     clock_read_ = false;
+    last_look_ = {};
 }
 
 void loop::run_until_idle(clock::time_point deadline) {
@@ -417,6 +452,7 @@ void loop::run_until_idle(clock::time_point deadline) {
         return;
     }
     run_deadline_ = deadline;
+    last_look_ = {};
     // What was posted before the last frame ended still runs; what comes later waits for the next run.
     while (live != 0 || closing != 0 || ready_head_ != nullptr) {
         if (live != 0 || closing != 0)
@@ -540,6 +576,7 @@ int loop::be_hosted(loop_host* host) noexcept {
 
 bool loop::pass() noexcept {
     outside_ = false;
+    last_look_ = {}; // what the host has done since is not our stretch
     look_outside();
     run_ready();
     if (const int error = driver_->failure(); error != 0 && means_refused(error)) [[unlikely]] {
@@ -609,21 +646,21 @@ void loop::destroy_frames() noexcept {
     // frame that holds them, so the youngest root goes first.
     promise_base* root = nullptr;
     promise_base* leaf = nullptr;
-    while (!parts_->roots.empty()) {
+    while (!roots.empty()) {
         // On from the parent of the last one, unless something was started meanwhile: a chain may be a hundred thousand deep.
-        if (leaf == nullptr || root != &parts_->roots.back())
-            leaf = root = &parts_->roots.back();
-        while (leaf->child != nullptr)
-            leaf = leaf->child;
-        promise_base* const parent = leaf->parent;
+        if (leaf == nullptr || root != &roots.back())
+            leaf = root = &roots.back();
+        while (leaf->awaits.second() != nullptr)
+            leaf = leaf->awaits.second();
+        promise_base* const parent = leaf->heir.first();
         frame_owner* owner = nullptr;
         if (parent != nullptr) {
-            parent->child = nullptr;
+            parent->awaits.clear();
         } else {
             static_cast<list_node&>(*leaf).unlink();
-            owner = leaf->owner;
+            owner = leaf->heir.second();
         }
-        leaf->self.destroy();
+        leaf->self().destroy();
         // What its destructors have posted never runs, and its node may be the next to go: nothing may be linked to it.
         ready_head_ = nullptr;
         ready_tail_ = &ready_head_;
@@ -788,8 +825,8 @@ runtime_stats loop::snapshot() const noexcept {
     s.remote_posts = remote_posts_.get();
     s.remote_wakes = driven.wakes.get();
     s.driver_fallbacks = fallbacks.get();
-    s.frames_allocated = frames_->allocated.get();
-    s.frames_recycled = frames_->recycled.get();
+    s.frames_allocated = frames_->allocated();
+    s.frames_recycled = frames_->recycled();
     return s;
 }
 

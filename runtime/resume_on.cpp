@@ -46,9 +46,8 @@ public:
 
     /// The journey that a frame is on, if any.
     [[nodiscard]] static journey* of(promise_base& frame) noexcept {
-        return frame.owner != nullptr && frame.owner->frame_ended == &has_ended
-                   ? static_cast<journey*>(frame.owner)
-                   : nullptr;
+        frame_owner* const owner = frame.heir.second();
+        return owner != nullptr && owner->frame_ended == &has_ended ? static_cast<journey*>(owner) : nullptr;
     }
 
     /// Takes the suspended frame off the loop where it is.
@@ -95,7 +94,7 @@ public:
         if (&here == origin_)
             --here.away;
         frame_->home = &here;
-        here.roots().push_back(*frame_);
+        here.roots.push_back(*frame_);
         ++here.live;
         bool stop_now = here.stopped();
         {
@@ -133,10 +132,11 @@ private:
         origin_ = &here;
         origin_box_ = &here.remote();
         origin_box_->acquire();
-        parent_ = std::exchange(frame_->parent, nullptr);
-        owner_ = std::exchange(frame_->owner, this);
+        parent_ = frame_->heir.first();
+        owner_ = frame_->heir.second();
+        frame_->heir.set(*this);
         if (parent_ != nullptr)
-            parent_->child = nullptr;
+            parent_->awaits.clear();
         else
             static_cast<list_node&>(*frame_).unlink(); // still counted in `live`: run() waits for it
         outer_stop_ = std::exchange(frame_->stop, &source_);

@@ -35,7 +35,7 @@ void send_frame(mailbox& to, spawn_parcel& parcel) noexcept {
     if (to.post(parcel))
         return;
     const std::unique_ptr<spawn_parcel> refused(&parcel);
-    refused->frame->self.destroy();
+    refused->frame->self().destroy();
     if (refused->owner->frame_abandoned != nullptr)
         refused->owner->frame_abandoned(*refused->owner);
 }

@@ -114,19 +114,23 @@ std::string simulated_world::waiting() const {
     std::string text;
     for (std::size_t i = 0; i < threads_.size(); ++i) {
         loop& on = threads_[i]->runs->get_loop();
-        on.roots().for_each([&](promise_base& root) {
+        on.roots.for_each([&](promise_base& root) {
             text += "  runtime " + std::to_string(i) + ":";
             const promise_base* frame = &root;
-            for (;; frame = frame->child) {
+            for (;; frame = frame->awaits.second()) {
                 const char* file = frame->where.file_name();
                 const char* slash = std::strrchr(file, '/');
                 text += frame == &root ? " " : " -> ";
-                text += slash != nullptr ? slash + 1 : file;
-                text += ':' + std::to_string(frame->where.line());
-                if (frame->child == nullptr)
+                if (frame->where.line() == 0) {
+                    text += "(not started)";
+                } else {
+                    text += slash != nullptr ? slash + 1 : file;
+                    text += ':' + std::to_string(frame->where.line());
+                }
+                if (frame->awaits.second() == nullptr)
                     break;
             }
-            text += frame->waiting_for != nullptr ? "\n" : " (ready)\n";
+            text += frame->awaits.first() != nullptr ? "\n" : " (ready)\n";
         });
     }
     return text;

@@ -21,18 +21,13 @@ bool means_stopped(const std::exception_ptr& thrown) noexcept {
 
 } // namespace
 
-loop& scope_state::home() noexcept {
-    if (home_ == nullptr)
-        home_ = loop::current();
+void scope_state::find_home() noexcept {
+    home_ = loop::current();
     assert(home_ != nullptr && "a scope spawns inside a runtime, or was made for one");
-    return *home_;
 }
 
-void scope_state::child_starts() noexcept {
-    loop& on = home();
-    assert(on.on_own_thread() && "a scope belongs to one runtime's thread");
-    if (active_++ != 0)
-        return;
+void scope_state::first_starts() noexcept {
+    loop& on = *home_;
     // The runtime's own stop reaches the tasks also while nobody joins. Only while there are tasks: a scope may outlive the
     // runtime, its tasks do not.
     if (on.root_stop().stop_requested()) {
@@ -62,8 +57,12 @@ void scope_state::child_ended(scope_failure how) noexcept {
             first_ = std::move(how);
         stop_.request_stop();
     }
-    child_gone();
-    if (active_ == 0 && joiner_ != nullptr && joiner_->waiting_) {
+    child_succeeded();
+}
+
+void scope_state::last_ended() noexcept {
+    runtime_stop_.unlink();
+    if (joiner_ != nullptr && joiner_->waiting_) {
         joiner_->waiting_ = false;
         joiner_->complete();
         return;
@@ -72,13 +71,9 @@ void scope_state::child_ended(scope_failure how) noexcept {
 }
 
 void scope_state::child_abandoned() noexcept {
-    child_gone();
-    release_if_unused();
-}
-
-void scope_state::child_gone() noexcept {
     if (--active_ == 0)
         runtime_stop_.unlink();
+    release_if_unused();
 }
 
 void scope_state::abandon() noexcept {

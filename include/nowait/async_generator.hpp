@@ -189,9 +189,7 @@ namespace detail {
 
 template <class T>
 async_generator<T> generator_promise<T>::get_return_object() noexcept {
-    auto handle = std::coroutine_handle<generator_promise<T>>::from_promise(*this);
-    this->self = handle;
-    return async_generator<T>(handle);
+    return async_generator<T>(promise_base::handle_of(*this));
 }
 
 } // namespace detail

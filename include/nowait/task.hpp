@@ -33,25 +33,19 @@ template <class D>
 concept frame_description = requires { typename D::frame_awaiter; };
 using outcome_failer = void (*)(void* outcome, std::exception_ptr error) noexcept;
 
-struct task_final_awaiter {
-    [[nodiscard]] bool await_ready() const noexcept { return false; }
-    template <class Promise>
-    void await_suspend(std::coroutine_handle<Promise> ended) const noexcept {
-        promise_base& frame = ended.promise();
-        frame.home->finished = &frame; // the loop destroys the frame: never inside its own await_suspend
-    }
-    void await_resume() const noexcept {}
-};
-
 /// A coroutine that may await, whatever it gives.
 struct awaiting_promise : promise_base {
     std::suspend_always initial_suspend() const noexcept { return {}; }
-    task_final_awaiter final_suspend() const noexcept { return {}; }
+    /// The loop, to which control returns next, destroys the frame. Said here and not by an awaiter, which would first have to find
+    /// the promise again.
+    std::suspend_always final_suspend() const noexcept {
+        home->finished = true;
+        return {};
+    }
 
     template <class U>
-    task_awaiter<U> await_transform(task<U>&& inner,
-                                    std::source_location at = std::source_location::current()) noexcept {
-        return task_awaiter<U>(*this, std::move(inner), at);
+    task_awaiter<U> await_transform(task<U>&& inner) noexcept {
+        return task_awaiter<U>(std::move(inner));
     }
     template <description D>
     [[gnu::always_inline]] operation_awaiter<D> await_transform(D&& what) noexcept {
@@ -73,7 +67,7 @@ struct awaiting_promise : promise_base {
 
 template <class T>
 struct task_promise_base : awaiting_promise {
-    outcome<T>* result = nullptr;
+    outcome<T>* result; ///< set by whoever starts the task
 
     void unhandled_exception() noexcept { result->set_error(std::current_exception()); }
 
@@ -82,8 +76,9 @@ struct task_promise_base : awaiting_promise {
     typename D::frame_awaiter await_transform(
         D what, std::source_location at = std::source_location::current()) noexcept {
         outcome<T>* to = result;
-        if (this->owner != nullptr && this->owner->place_elsewhere != nullptr) {
-            to = static_cast<outcome<T>*>(this->owner->place_elsewhere(*this->owner, *this));
+        frame_owner* const owner = this->heir.second();
+        if (owner != nullptr && owner->place_elsewhere != nullptr) {
+            to = static_cast<outcome<T>*>(owner->place_elsewhere(*owner, *this));
             if (to != nullptr)
                 result = to;
         }
@@ -165,51 +160,46 @@ namespace detail {
 
 template <class T>
 task<T> task_promise<T>::get_return_object() noexcept {
-    auto handle = std::coroutine_handle<task_promise<T>>::from_promise(*this);
-    this->self = handle;
-    return task<T>(handle);
+    return task<T>(promise_base::handle_of(*this));
 }
 template <class T>
 task<T&> task_promise<T&>::get_return_object() noexcept {
-    auto handle = std::coroutine_handle<task_promise<T&>>::from_promise(*this);
-    this->self = handle;
-    return task<T&>(handle);
+    return task<T&>(promise_base::handle_of(*this));
 }
 inline task<void> task_promise<void>::get_return_object() noexcept {
-    auto handle = std::coroutine_handle<task_promise<void>>::from_promise(*this);
-    this->self = handle;
-    return task<void>(handle);
+    return task<void>(promise_base::handle_of(*this));
 }
 
 /// Awaiting a child: it gets the parent's loop and stop source, and the loop's `next` slot; the parent gets the outcome.
 template <class T>
 class task_awaiter {
 public:
-    task_awaiter(promise_base& parent, task<T>&& child, std::source_location where) noexcept
-        : frame_(child.release()), parent_(parent) {
+    explicit task_awaiter(task<T>&& child) noexcept : frame_(child.release()) {
         assert(frame_ && "a task can be awaited once");
-        parent.where = where;
     }
-    // Normally null: the loop destroys the frame when it ends. Not null only if the parent is destroyed while it waits,
-    // by the runtime's destructor, which goes from the leaves.
+    // The frame is destroyed by the loop: when it has ended, or before its parent in the runtime's destructor.
     task_awaiter(const task_awaiter&) = delete;
     task_awaiter& operator=(const task_awaiter&) = delete;
 
     [[nodiscard]] bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<>) noexcept {
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> self,
+                       std::source_location where = std::source_location::current()) noexcept {
+        promise_base& parent = self.promise();
         auto& child = frame_.promise();
-        child.home = parent_.home;
-        child.stop = parent_.stop;
-        child.parent = &parent_;
+        loop& home = *parent.home;
+        child.home = &home;
+        child.stop = parent.stop;
+        child.heir.set(parent);
         child.result = &outcome_;
-        parent_.child = &child;
-        parent_.home->next = &child;
+        parent.where = where;
+        parent.awaits.set(static_cast<promise_base&>(child));
+        home.next = &child;
     }
     T await_resume() { return outcome_.take(); }
 
 private:
     std::coroutine_handle<task_promise<T>> frame_;
-    promise_base& parent_;
     outcome<T> outcome_;
 };
 

@@ -41,7 +41,11 @@ public:
     static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
     static void operator delete(void* memory) noexcept { frame_pool::deallocate(memory); }
 
-    [[nodiscard]] loop& home() noexcept;
+    [[nodiscard]] loop& home() noexcept {
+        if (home_ == nullptr) [[unlikely]]
+            find_home();
+        return *home_;
+    }
     [[nodiscard]] inplace_stop_source& stop() noexcept { return stop_; }
     [[nodiscard]] std::size_t active() const noexcept { return active_; }
 
@@ -55,8 +59,11 @@ public:
         auto frame = what.release();
         assert(frame && "a task can be started once");
         frame.promise().result = &slot;
-        child_starts();
-        frame.promise().start_detached(home(), stop_, owner);
+        loop& on = home();
+        assert(on.on_own_thread() && "a scope belongs to one runtime's thread");
+        if (active_++ == 0) [[unlikely]]
+            first_starts();
+        frame.promise().start_detached(on, stop_, owner);
     }
     /// What an outcome says of a failure; it is empty again afterwards.
     template <class T>
@@ -74,6 +81,10 @@ public:
     }
     /// A task has ended: inside a node that the loop runs.
     void child_ended(scope_failure how) noexcept;
+    void child_succeeded() noexcept {
+        if (--active_ == 0) [[unlikely]]
+            last_ended();
+    }
     void child_abandoned() noexcept;
     /// The scope object goes.
     void abandon() noexcept;
@@ -110,7 +121,13 @@ private:
         explicit sink(scope_state* state) noexcept : of(state) {
             frame_ended = [](frame_owner& owner) noexcept {
                 auto& self = static_cast<sink&>(owner);
-                self.of->child_ended(failure_of(self.slot));
+                if constexpr (std::is_void_v<T>) {
+                    if (self.slot.take_success()) [[likely]] {
+                        self.of->child_succeeded();
+                        return;
+                    }
+                }
+                self.judge();
             };
             frame_abandoned = [](frame_owner& owner) noexcept {
                 static_cast<sink&>(owner).of->child_abandoned();
@@ -119,10 +136,12 @@ private:
                 auto* const alone = new (std::nothrow) traveller<T>(static_cast<sink&>(owner).of);
                 if (alone == nullptr)
                     return nullptr;
-                frame.owner = alone;
+                frame.heir.set(*alone);
                 return &alone->slot;
             };
         }
+        [[gnu::noinline]] void judge() noexcept { of->child_ended(failure_of(slot)); }
+
         scope_state* of;
         outcome<T> slot;
     };
@@ -138,8 +157,9 @@ private:
         scope_state* of = nullptr;
     };
 
-    void child_starts() noexcept;
-    void child_gone() noexcept;
+    void find_home() noexcept;
+    void first_starts() noexcept;
+    void last_ended() noexcept;
     void release_if_unused() noexcept;
 
     loop* home_;

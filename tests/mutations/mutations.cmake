@@ -64,8 +64,8 @@ mutation(runtime/direction.cpp [[
     if (poll.armed && !poll.removing && !broken("poll")) {]])
 
 mutation(runtime/task_scope.cpp [[
-    if (active_ == 0 && joiner_ != nullptr]] [[
-    if ((active_ == 0 || broken("nursery")) && joiner_ != nullptr]])
+    if (state_->active_ == 0) {]] [[
+    if (state_->active_ == 0 || broken("nursery")) {]])
 
 # --- counters ----------------------------------------------------------------------------------------------------------------
 

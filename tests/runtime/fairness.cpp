@@ -128,6 +128,39 @@ TEST_CASE("in virtual time a timer is late by no more than the turns between two
     CHECK(seen.longest_turn <= 128);
 }
 
+namespace {
+
+/// Turns in each look at the outside, of 200 tasks whose turns take that long, once the loop knows them.
+double turns_per_pass(std::chrono::nanoseconds a_turn) {
+    fake_world world;
+    runtime runs = world.make();
+    const auto steps = [](fake_world* in, std::chrono::nanoseconds takes, int count) -> task<> {
+        for (int i = 0; i < count; ++i) {
+            in->calls.time += takes;
+            co_await nowait::yield();
+        }
+    };
+    const auto all = [](auto step, fake_world* in, std::chrono::nanoseconds takes) -> task<> {
+        for (int i = 0; i < 200; ++i) {
+            auto one = step(in, takes, 20);
+            (void)nowait::spawn(std::move(one));
+        }
+        co_return;
+    };
+    REQUIRE(runs.run(all(steps, &world, a_turn)).has_value());
+    const auto stats = runs.stats();
+    return static_cast<double>(stats.turns) / static_cast<double>(stats.passes);
+}
+
+} // namespace
+
+TEST_CASE("the longer the turns, the fewer of them between two looks outside") {
+    CHECK(turns_per_pass(100ns) > 60);
+    CHECK(turns_per_pass(1us) > 60); // 64 of them take less than a look is worth
+    CHECK(turns_per_pass(10us) < 20);
+    CHECK(turns_per_pass(1ms) < 2);
+}
+
 TEST_CASE("a budget of one lets each turn do one thing, and everything ends") {
     fake_world world;
     nowait::runtime_options options;

@@ -56,8 +56,8 @@ TEST_CASE("a freed block is the next one of its size class") {
     CHECK(other_class != first);
     void* again = frame_pool::allocate(101); // the same class
     CHECK(again == first);
-    CHECK(current.pool->allocated.get() == 2);
-    CHECK(current.pool->recycled.get() == 1);
+    CHECK(current.pool->allocated() == 2);
+    CHECK(current.pool->recycled() == 1);
     frame_pool::deallocate(again);
     frame_pool::deallocate(other_class);
 }
@@ -90,12 +90,12 @@ TEST_CASE("a block freed by another thread comes back to its pool") {
         for (void* block : blocks)
             frame_pool::deallocate(block);
     }).join();
-    CHECK(current.pool->allocated.get() == 100);
+    CHECK(current.pool->allocated() == 100);
     std::vector<void*> again;
     for (int i = 0; i < 100; ++i)
         again.push_back(frame_pool::allocate(200));
-    CHECK(current.pool->allocated.get() == 100);
-    CHECK(current.pool->recycled.get() == 100);
+    CHECK(current.pool->allocated() == 100);
+    CHECK(current.pool->recycled() == 100);
     for (void* block : again)
         frame_pool::deallocate(block);
 }
@@ -127,8 +127,8 @@ TEST_CASE("two threads pass blocks while the owner goes on allocating") {
         }
     }
     other.join();
-    CHECK(current.pool->allocated.get() + current.pool->recycled.get() == rounds);
-    CHECK(current.pool->recycled.get() > 0);
+    CHECK(current.pool->allocated() + current.pool->recycled() == rounds);
+    CHECK(current.pool->recycled() > 0);
 }
 
 TEST_CASE("a pool outlives its owner while blocks are out, whoever frees them") {

@@ -8,10 +8,13 @@ namespace detail {
 
 /// A link of a doubly linked ring. Unlinked, it points to itself, so unlinking twice is harmless.
 struct list_node {
-    list_node* before = this;
-    list_node* after = this;
+    list_node* before;
+    list_node* after;
 
-    list_node() = default;
+    list_node() noexcept : before(this), after(this) {}
+    struct unset {};
+    /// A node that is linked before anything else is asked of it.
+    explicit list_node(unset) noexcept {}
     list_node(const list_node&) = delete;
     list_node& operator=(const list_node&) = delete;
 
@@ -21,6 +24,11 @@ struct list_node {
         before->after = after;
         after->before = before;
         before = after = this;
+    }
+    /// For a node that dies next.
+    void unlink_for_good() noexcept {
+        before->after = after;
+        after->before = before;
     }
     void link_before(list_node& position) noexcept {
         before = position.before;

@@ -132,8 +132,8 @@ public:
     int budget = 0;
     /// The trampoline: what is resumed next, when the present coroutine has suspended. One place calls resume().
     promise_base* next = nullptr;
-    /// A frame that has reached its final suspension; the loop destroys it, then goes on with its parent.
-    promise_base* finished = nullptr;
+    /// The frame that was resumed has reached its final suspension: the loop destroys it, then goes on with its parent.
+    bool finished = false;
 
     std::array<operation_counters, operation_kinds> counters;
 
@@ -187,7 +187,7 @@ public:
     void watch_unproved(direction& waiting) noexcept;
 
     /// Started frames without a parent that awaits them directly: roots of the dump, and of destruction.
-    list<promise_base>& roots() noexcept;
+    list<promise_base> roots;
 
     /// The block of a descriptor number on this loop, or nullptr.
     [[nodiscard]] descriptor* find_descriptor(int fd) const noexcept;
@@ -274,7 +274,8 @@ private:
     void take_inbox() noexcept;
     void run_ready() noexcept;
     void run_turn(ready_node& node) noexcept;
-    void run_transfers() noexcept;
+    void run_transfers(promise_base* frame) noexcept;
+    [[nodiscard]] bool pass_is_long(clock::time_point& began) noexcept;
     void expire_timers() noexcept;
     void prove(bool about_to_sleep) noexcept;
     void look_outside() noexcept;
@@ -296,7 +297,9 @@ private:
     bool outside_ = false; // there is a host, and it does not run a pass now
     bool running_ = false;
     bool bound_ = false;
-    int pass_left_ = 0; // resumptions
+    int pass_left_ = 0;                 // resumptions
+    int stride_ = resumptions_per_look; // turns between two looks at the clock
+    clock::time_point last_look_{};     // at the clock, in a pass; none: there was a sleep
     int budget_per_turn_;
     std::uint64_t choice_ = 0;
     unsigned fork_generation_ = 0;

@@ -50,10 +50,13 @@ namespace detail {
 
 class loop;
 
-/// An entry of a loop's ready queue or inbox. Whoever posts it sets `run` first; it stands in one queue at a time.
+/// An entry of a loop's ready queue or inbox. Whoever posts it sets `run` first; it stands in one queue at a time. Neither word
+/// means anything before: most operations and frames end without having stood in a queue.
 struct ready_node {
-    ready_node* next_ready = nullptr;
-    void (*run)(ready_node&) noexcept = nullptr;
+    ready_node* next_ready;
+    void (*run)(ready_node&) noexcept;
+
+    ready_node() noexcept {} // user-provided: value-initialisation does not clear it either
 };
 
 /// What every operation has. See the essay above.

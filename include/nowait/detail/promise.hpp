@@ -2,10 +2,12 @@
 #pragma once
 
 #include <nowait/config.hpp>
+#include <nowait/detail/either.hpp>
 #include <nowait/detail/frame_pool.hpp>
 #include <nowait/detail/loop.hpp>
 #include <nowait/detail/operation.hpp>
 
+#include <cassert>
 #include <coroutine>
 #include <cstddef>
 #include <exception>
@@ -16,6 +18,11 @@
 
 NOWAIT_BEGIN_NAMESPACE
 namespace detail {
+
+/// Out of the way of outcomes that are no exceptions: a frame that throws needs registers and cleanups of its own.
+[[noreturn, gnu::noinline, gnu::cold]] inline void rethrow(std::exception_ptr& error) {
+    std::rethrow_exception(std::move(error));
+}
 
 /// Where a task's outcome goes: in the awaiter, or in whatever started the task. The frame is gone when it is read.
 template <class T>
@@ -41,7 +48,7 @@ public:
     }
     T take() {
         if (state_ == state::error) [[unlikely]]
-            std::rethrow_exception(std::move(error_));
+            rethrow(error_);
         return std::move(value_);
     }
 
@@ -69,7 +76,7 @@ public:
     [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
     T& take() {
         if (error_) [[unlikely]]
-            std::rethrow_exception(std::move(error_));
+            rethrow(error_);
         return *value_;
     }
 
@@ -85,9 +92,16 @@ public:
     void set_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
     [[nodiscard]] bool ready() const noexcept { return done_ || error_; }
     [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
+    /// True, and it is empty again, if that was all. Otherwise untouched.
+    [[nodiscard]] bool take_success() noexcept {
+        if (error_) [[unlikely]]
+            return false;
+        done_ = false;
+        return true;
+    }
     void take() {
         if (error_) [[unlikely]]
-            std::rethrow_exception(std::move(error_));
+            rethrow(error_);
     }
 
 private:
@@ -109,36 +123,48 @@ struct frame_owner {
 /// The part of a promise that does not depend on its type. `ready_node`: the frame itself is what stands in the ready
 /// queue; `list_node`: its place among the roots.
 struct promise_base : ready_node, list_node {
-    std::coroutine_handle<> self;
-    loop* home = nullptr;
-    inplace_stop_source* stop = nullptr; ///< inherited from whoever started this frame
-    promise_base* parent = nullptr;      ///< resumes when this frame has ended; or, if there is none,
-    frame_owner* owner = nullptr;        ///< is told
+    // Set when the frame is made; those without a value, when it is started. Of a child task that ends at once, each word that
+    // is not written counts.
+    loop* home;
+    inplace_stop_source* stop; ///< inherited from whoever started this frame
+    /// Who goes on when this frame has ended, its parent; or, of a frame of its own, who is told.
+    either<promise_base, frame_owner> heir;
+    /// While it is suspended: the operation or the child that it waits for. None: it is ready, or the child is on another loop.
+    either<operation_base, promise_base> awaits;
+    /// For the dump: where it waits, or waited last. Line 0: it has not waited yet.
+    std::source_location where;
 
-    // For the dump: what this frame waits for, and where. One of the two is set while it is suspended.
-    operation_base* waiting_for = nullptr;
-    promise_base* child = nullptr;
-    std::source_location where = std::source_location::current();
+    promise_base() noexcept : list_node(unset{}) {}
+
+    /// The coroutine. Every promise begins with its promise_base, and in the frame it stands at one distance from the head, which
+    /// depends on the promise's alignment only (g++ and clang): nothing needs to be remembered.
+    [[nodiscard]] std::coroutine_handle<> self() noexcept {
+        return std::coroutine_handle<promise_base>::from_promise(*this);
+    }
+    template <class Promise>
+    [[nodiscard]] static std::coroutine_handle<Promise> handle_of(Promise& promise) noexcept {
+        static_assert(alignof(Promise) == alignof(promise_base));
+        auto handle = std::coroutine_handle<Promise>::from_promise(promise);
+        assert(handle.address() == promise.self().address());
+        return handle;
+    }
 
     /// A frame of its own: it runs when the ready queue comes to it.
     void start_detached(loop& on, inplace_stop_source& stop_with, frame_owner& tell) noexcept {
         home = &on;
         stop = &stop_with;
-        owner = &tell;
-        on.roots().push_back(*this);
+        heir.set(tell);
+        on.roots.push_back(*this);
         ++on.live;
         run = &run_frame;
         on.post(*this);
     }
-    /// What the loop does with a frame that stands in its ready queue.
-    static void run_frame(ready_node& node) noexcept {
-        auto& frame = static_cast<promise_base&>(node);
-        frame.home->next = &frame;
-    }
+    /// What the loop does with a frame that stands in its ready queue. Its address is how the loop knows one.
+    NOWAIT_API static void run_frame(ready_node& node) noexcept;
 
     /// For awaiters, when the frame is about to suspend.
     void suspend_for(operation_base& operation, std::source_location at) noexcept {
-        waiting_for = &operation;
+        awaits.set(operation);
         where = at;
     }
 
@@ -149,7 +175,7 @@ struct promise_base : ready_node, list_node {
 /// The common end of awaiters: resuming a frame is to fill the loop's `next` slot.
 inline void resume_frame(operation_base& ended) noexcept {
     auto& frame = *static_cast<promise_base*>(ended.context());
-    frame.waiting_for = nullptr;
+    frame.awaits.clear();
     frame.home->next = &frame;
 }
 
