@@ -83,7 +83,9 @@ bool queue_core<sending_taken_back>::withdraw(send_waiter& sender) noexcept {
 using uncounted_core = channel_core<uncounted_receives>;
 template <>
 void message_operation<message_receive_operation<uncounted_core>, uncounted_core>::wait() noexcept {
-    pinned_ = true;
+    this->run = &run_settled;
+    queued_ = true;
+    pin();
     core_->enqueue(self());
     listen_for_stop([](stop_hook& hook) noexcept {
         static_cast<message_receive_operation<uncounted_core>&>(message_operation::from_hook(hook)).cancel();
