@@ -29,10 +29,7 @@ inline void* frame_pool::take_from(frame_pool& pool, std::size_t size_class) {
     block* const b = pool.lists_[size_class];
     if (b == nullptr) [[unlikely]]
         return allocate_slowly(pool, size_class);
-    block* const following = b->next();
-    __builtin_prefetch(following != nullptr ? following
-                                            : b); // of null it would be a walk through the page tables
-    pool.lists_[size_class] = following;
+    pool.lists_[size_class] = b->next();
     pool.cached_ -= size_class;
     pool.recycled_.add();
     return b + 1;
@@ -60,7 +57,12 @@ void* frame_pool::allocate_on_any_thread(std::size_t size) {
     } mine;
     if (mine.pool == nullptr && !mine.over)
         mine.pool = new frame_pool;
-    return take_from(mine.pool != nullptr ? *mine.pool : none, size_class);
+    frame_pool& pool = mine.pool != nullptr ? *mine.pool : none;
+    void* const taken = take_from(pool, size_class);
+    // The next one has come home from another CPU. Not if there is none: of null it would be a walk through the page tables.
+    if (block* const following = pool.lists_[size_class]; following != nullptr)
+        __builtin_prefetch(following);
+    return taken;
 }
 
 void* frame_pool::allocate_slowly(frame_pool& pool, std::size_t size_class) {

@@ -200,7 +200,7 @@ void loop::cut_off() noexcept {
     for (loop* each = this; each != nullptr; each = each->outer_loop_) {
         each->ready_head_ = nullptr;
         each->ready_tail_ = &each->ready_head_;
-        each->pass_left_ = 0; // what this turn still posts is not for the child to run
+        each->break_pass(); // what this turn still posts is not for the child to run
         each->budget =
             INT_MIN /
             2; // no attempt in what is left of this turn: what is awaited waits, and control comes back
@@ -336,15 +336,20 @@ bool loop::pass_is_long(clock::time_point& began) noexcept {
 }
 
 void loop::run_ready() noexcept {
-    pass_left_ = resumptions_per_look;
     // After a sleep nobody knows when the pass began: the first look at the clock is for that, and others have to follow.
     clock::time_point began = last_look_;
     const int stride_max = began == clock::time_point{} ? resumptions_per_look / 4 : resumptions_per_look;
-    int to_look = std::min(stride_, stride_max);
+    int pass_left = resumptions_per_look;
+    const auto next_stretch = [&] {
+        turns_left_ = std::min({stride_, stride_max, pass_left});
+        pass_left -= turns_left_;
+        return turns_left_ != 0;
+    };
+    (void)next_stretch();
     // The queue is taken as a whole, and what is posted meanwhile begins a new one: so the next node is known while one runs.
     ready_node* batch = nullptr;
     ready_node** batch_tail = nullptr;
-    while (--pass_left_ >= 0) {
+    for (;;) {
         if (batch == nullptr) {
             if (ready_head_ == nullptr)
                 return;
@@ -354,11 +359,10 @@ void loop::run_ready() noexcept {
         ready_node& node = *batch;
         batch = node.next_ready;
         run_turn(node);
-        if (--to_look == 0) {
-            if (pass_is_long(began))
-                break;
-            to_look = std::min(stride_, stride_max);
-        }
+        if (--turns_left_ > 0)
+            continue;
+        if (turns_left_ < 0 || pass_is_long(began) || !next_stretch())
+            break;
     }
     if (batch == nullptr || forked()) // what the parent had ready is not for the child to run
         return;

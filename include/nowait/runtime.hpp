@@ -185,12 +185,14 @@ public:
         frame_abandoned = [](frame_owner& owner) noexcept {
             auto& self = static_cast<join_state&>(owner);
             self.callable.reset();
-            if (self.publish_end(true)) // without a value: whoever joins is told that it was cancelled
+            self.abandoned = true; // without a value: whoever joins is told that it was cancelled
+            if (self.publish_end(true))
                 delete &self;
         };
     }
 
     outcome<T> value;
+    bool abandoned = false;
     std::unique_ptr<kept_callable> callable; // of spawn(callable), until the frame has gone
 
     static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
@@ -233,8 +235,9 @@ public:
     result<T> take_result() {
         if (error_ != 0)
             return fail_errno(error_);
-        outcome<T>& value = static_cast<join_state<T>*>(state_)->value;
-        if (!value.ready()) [[unlikely]]
+        auto& joined = *static_cast<join_state<T>*>(state_);
+        outcome<T>& value = joined.value;
+        if (joined.abandoned) [[unlikely]]
             return fail(std::errc::operation_canceled);
         if constexpr (std::is_void_v<T>) {
             value.take();

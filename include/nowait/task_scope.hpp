@@ -122,7 +122,7 @@ private:
             frame_ended = [](frame_owner& owner) noexcept {
                 auto& self = static_cast<sink&>(owner);
                 if constexpr (std::is_void_v<T>) {
-                    if (self.slot.take_success()) [[likely]] {
+                    if (!self.slot.failed()) [[likely]] {
                         self.of->child_succeeded();
                         return;
                     }

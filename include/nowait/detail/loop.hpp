@@ -235,7 +235,7 @@ public:
     /// have to wake it. False: something has come, pass() again.
     [[nodiscard]] bool rest(clock::time_point& until) noexcept;
     /// No further node runs in this pass.
-    void break_pass() noexcept { pass_left_ = 0; }
+    void break_pass() noexcept { turns_left_ = 0; }
     /// True while a host runs something else than a pass.
     [[nodiscard]] bool outside() const noexcept { return outside_; }
     /// It is being destroyed: what arrives now will not be run here.
@@ -297,7 +297,7 @@ private:
     bool outside_ = false; // there is a host, and it does not run a pass now
     bool running_ = false;
     bool bound_ = false;
-    int pass_left_ = 0;                 // resumptions
+    int turns_left_ = 0; // of the pass, until the clock is looked at; from 0 on it is broken off
     int stride_ = resumptions_per_look; // turns between two looks at the clock
     clock::time_point last_look_{};     // at the clock, in a pass; none: there was a sleep
     int budget_per_turn_;

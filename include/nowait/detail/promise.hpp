@@ -42,7 +42,6 @@ public:
         ::new (static_cast<void*>(&error_)) std::exception_ptr(std::move(error));
         state_ = state::error;
     }
-    [[nodiscard]] bool ready() const noexcept { return state_ != state::empty; }
     [[nodiscard]] std::exception_ptr error() const noexcept {
         return state_ == state::error ? error_ : std::exception_ptr();
     }
@@ -72,7 +71,6 @@ class outcome<T&> {
 public:
     void set_value(T& value) noexcept { value_ = &value; }
     void set_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
-    [[nodiscard]] bool ready() const noexcept { return value_ != nullptr || error_; }
     [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
     T& take() {
         if (error_) [[unlikely]]
@@ -88,24 +86,16 @@ private:
 template <>
 class outcome<void> {
 public:
-    void set_value() noexcept { done_ = true; }
+    void set_value() noexcept {} // success is that there is no error
     void set_error(std::exception_ptr error) noexcept { error_ = std::move(error); }
-    [[nodiscard]] bool ready() const noexcept { return done_ || error_; }
     [[nodiscard]] std::exception_ptr error() const noexcept { return error_; }
-    /// True, and it is empty again, if that was all. Otherwise untouched.
-    [[nodiscard]] bool take_success() noexcept {
-        if (error_) [[unlikely]]
-            return false;
-        done_ = false;
-        return true;
-    }
+    [[nodiscard]] bool failed() const noexcept { return static_cast<bool>(error_); }
     void take() {
         if (error_) [[unlikely]]
             rethrow(error_);
     }
 
 private:
-    bool done_ = false;
     std::exception_ptr error_;
 };
 
