@@ -805,7 +805,9 @@ loop::~loop() {
     driver_.reset();
     frame_pool::exchange_current(outer == frames_ ? nullptr : outer);
     frame_pool::retire(frames_);
-    mailbox_->release();
+    // A worker that has taken work of this loop, and that nobody could wait for, may be about to take its reference.
+    if (!work_left)
+        mailbox_->release();
 }
 
 runtime_stats loop::snapshot() const noexcept {
