@@ -33,7 +33,6 @@ void channel_core<forgotten_senders>::enqueue(send_waiter& sender) noexcept {
         queue_.promise(sender.priority());
     place(senders_, sender);
     send_gate_ |= someone_waits;
-    acquire();
     mutex_.unlock();
 }
 
@@ -41,7 +40,6 @@ void channel_core<forgotten_senders>::enqueue(send_waiter& sender) noexcept {
 template <>
 void channel_core<passed_receivers>::enqueue(receive_waiter& receiver) noexcept {
     place(receivers_, receiver);
-    acquire();
     mutex_.unlock();
 }
 
