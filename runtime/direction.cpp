@@ -80,6 +80,8 @@ void direction::serve() noexcept {
         if (tries)
             counts.nowait_misses.add();
         first.tried_ = true;
+        if (std::exchange(alarmed, false) && false_alarms < false_alarms_max)
+            ++false_alarms;
         quiet = proving = false;
         if (first.at_ == this)
             hung_up = false; // a FIFO may have a new writer
@@ -103,6 +105,8 @@ void direction::serve() noexcept {
     }
     static_cast<list_node&>(first).unlink();
     first.result_ = n;
+    alarmed = false;
+    false_alarms = 0;
     bool more_to_do = true;
     if (n >= 0) {
         const auto moved = static_cast<std::size_t>(n);
@@ -161,6 +165,13 @@ void direction::ensure_armed() noexcept {
     block.owner->waits().arm(poll);
 }
 
+/// A terminal reports that it can be written to at the end of each attempt to write, ours too, whether it can or not: by its
+/// reports alone we would try for ever. After a few reports behind which nothing was, the level itself is looked at first.
+bool direction::is_false_alarm() const noexcept {
+    return false_alarms == false_alarms_max && !waiters.empty() && !scheduled && !work.pending &&
+           block.owner->calls().ready(poll.fd, poll.events) == 0;
+}
+
 void direction::on_poll(long result, bool more) noexcept {
     descriptor& pinned = block;
     const bool was_armed = poll.armed;
@@ -186,6 +197,11 @@ void direction::on_poll(long result, bool more) noexcept {
             first.complete_later();
         }
     }
+    if (more && is_false_alarm()) {
+        quiet = !poll.removing;
+        return;
+    }
+    alarmed = !waiters.empty();
     if (!waiters.empty()) {
         idle_events = 0;
         schedule();

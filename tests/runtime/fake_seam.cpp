@@ -156,6 +156,30 @@ TEST_CASE("a false event makes one attempt and waits on") {
     CHECK(handle.done());
 }
 
+TEST_CASE("after three false events in a row the level is looked at before there is another attempt") {
+    fake_world world;
+    runtime runs = world.make();
+    pipe_in pipe(runs);
+    auto handle = runs.spawn(reads(pipe.pair.reader));
+    int idles = 0;
+    world.driver->when_idle = [&] {
+        auto* poll = world.driver->poll_of(pipe.pair.reader.native_handle());
+        if (poll == nullptr)
+            return;
+        if (++idles <= 10) {
+            world.driver->fire(*poll, POLLIN, true);
+            return;
+        }
+        const iovec data{const_cast<char*>("x"), 1};
+        (void)world.calls.write(pipe.pair.writer.native_handle(), &data, 1);
+    };
+    const std::size_t before = world.calls.calls.reads;
+    REQUIRE(runs.run().has_value());
+    CHECK(idles == 11);
+    CHECK(world.calls.calls.reads - before == 1 + 3 + 1);
+    CHECK(handle.done());
+}
+
 TEST_CASE("one event wakes one waiter, first come first served") {
     fake_world world;
     runtime runs = world.make();

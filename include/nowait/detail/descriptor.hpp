@@ -86,6 +86,8 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     std::uint8_t skipped = 0;     // since attempts are off: a probe every 32nd
     std::uint8_t idle_events = 0; // events in a row that nobody waited for: a few of them drop the poll
     std::uint8_t unproved_passes = 0;
+    std::uint8_t false_alarms = 0; // events in a row behind which the attempt found nothing, saturating
+    bool alarmed = false;          // an event has brought about the attempt that comes
     int poll_error = 0;
     bool unpollable = false; // a poll was refused: there is nothing to wait for
 
@@ -103,6 +105,7 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     static constexpr std::uint8_t misses_to_skip = 2;
     static constexpr std::uint8_t probe_every = 32;
     static constexpr std::uint8_t idle_events_max = 3;
+    static constexpr std::uint8_t false_alarms_max = 3;
 
     /// After a first attempt that succeeded: one store, because the fast path pays for it. What an attempt after a wait finds
     /// says nothing about whether the next first attempt will find something.
@@ -115,6 +118,7 @@ struct NOWAIT_API direction final : ready_node, list_node { // the link: the loo
     void schedule() noexcept;
     void serve() noexcept;
     void ensure_armed() noexcept;
+    [[nodiscard]] bool is_false_alarm() const noexcept;
     void wait_for_event() noexcept;
     /// Waiting is a transfer: nothing can poll it, or it has a receiver of its own.
     [[nodiscard]] bool transfers(const descriptor_operation& waiter) const noexcept;
