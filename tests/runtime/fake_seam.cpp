@@ -132,7 +132,10 @@ TEST_CASE("a poll that is refused ends the waiter with the reason, and is not as
     CHECK(runs.run(reads(pipe.pair.reader)).value() == "still");
 }
 
-TEST_CASE("a false event makes one attempt and waits on") {
+namespace {
+
+/// Attempts of a task that reads, when so many events come behind which nothing is, and then a byte.
+std::size_t attempts_with_false_events(int count) {
     fake_world world;
     runtime runs = world.make();
     pipe_in pipe(runs);
@@ -142,7 +145,7 @@ TEST_CASE("a false event makes one attempt and waits on") {
         auto* poll = world.driver->poll_of(pipe.pair.reader.native_handle());
         if (poll == nullptr)
             return;
-        if (++idles <= 3) {
+        if (++idles <= count) {
             world.driver->fire(*poll, POLLIN, true);
             return;
         }
@@ -151,33 +154,19 @@ TEST_CASE("a false event makes one attempt and waits on") {
     };
     const std::size_t before = world.calls.calls.reads;
     REQUIRE(runs.run().has_value());
-    CHECK(idles == 4);
-    CHECK(world.calls.calls.reads - before == 1 + 3 + 1);
+    CHECK(idles == count + 1);
     CHECK(handle.done());
+    return world.calls.calls.reads - before;
+}
+
+} // namespace
+
+TEST_CASE("a false event makes one attempt and waits on") {
+    CHECK(attempts_with_false_events(3) == 1 + 3 + 1);
 }
 
 TEST_CASE("after three false events in a row the level is looked at before there is another attempt") {
-    fake_world world;
-    runtime runs = world.make();
-    pipe_in pipe(runs);
-    auto handle = runs.spawn(reads(pipe.pair.reader));
-    int idles = 0;
-    world.driver->when_idle = [&] {
-        auto* poll = world.driver->poll_of(pipe.pair.reader.native_handle());
-        if (poll == nullptr)
-            return;
-        if (++idles <= 10) {
-            world.driver->fire(*poll, POLLIN, true);
-            return;
-        }
-        const iovec data{const_cast<char*>("x"), 1};
-        (void)world.calls.write(pipe.pair.writer.native_handle(), &data, 1);
-    };
-    const std::size_t before = world.calls.calls.reads;
-    REQUIRE(runs.run().has_value());
-    CHECK(idles == 11);
-    CHECK(world.calls.calls.reads - before == 1 + 3 + 1);
-    CHECK(handle.done());
+    CHECK(attempts_with_false_events(10) == 1 + 3 + 1);
 }
 
 TEST_CASE("one event wakes one waiter, first come first served") {
