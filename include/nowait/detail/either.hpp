@@ -18,6 +18,7 @@ public:
     void set(First& object) noexcept { word_ = reinterpret_cast<std::uintptr_t>(&object); }
     void set(Second& object) noexcept { word_ = reinterpret_cast<std::uintptr_t>(&object) + 1; }
 
+    // NOLINTBEGIN(performance-no-int-to-ptr): that the word is a number is what it is for
     /// Null: none, or one of the other kind.
     [[nodiscard]] First* first() const noexcept {
         return (word_ & 1) == 0 ? reinterpret_cast<First*>(word_) : nullptr;
@@ -25,6 +26,7 @@ public:
     [[nodiscard]] Second* second() const noexcept {
         return (word_ & 1) != 0 ? reinterpret_cast<Second*>(word_ - 1) : nullptr;
     }
+    // NOLINTEND(performance-no-int-to-ptr)
 
 private:
     std::uintptr_t word_ = 0;

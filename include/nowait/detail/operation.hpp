@@ -56,7 +56,8 @@ struct ready_node {
     ready_node* next_ready;
     void (*run)(ready_node&) noexcept;
 
-    ready_node() noexcept {} // user-provided: value-initialisation does not clear it either
+    // User-provided: value-initialisation does not clear it either.
+    ready_node() noexcept {} // NOLINT(modernize-use-equals-default)
 };
 
 /// What every operation has. See the essay above.
